@@ -1,0 +1,3 @@
+"""kbroker: a Kafka-compatible message broker in Python."""
+
+__version__ = "0.1.0"
