@@ -1,0 +1,134 @@
+"""Framing: any split of a stream gives the same frames, a bad size is an error, memory follows bytes."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wire.errors import WireError
+from wire.frames import BadFrame, FrameReader, frame
+
+LIMIT = 1000
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(edges)]
+
+
+bodies = st.lists(st.binary(min_size=1, max_size=300), max_size=8)
+places = st.lists(st.integers(min_value=0, max_value=5000), max_size=20)
+
+
+@given(bodies, places, st.binary(max_size=3))
+def test_any_split_of_a_stream_gives_the_same_frames(
+    bodies: list[bytes], places: list[int], tail: bytes
+) -> None:
+    reader = FrameReader(LIMIT)
+    frames: list[bytes] = []
+    for piece in cut(b"".join(map(framed, bodies)) + tail, places):
+        frames += [bytes(view) for view in reader.feed(piece)]
+    assert frames == bodies
+    assert reader.buffered_bytes == len(tail)
+
+
+@given(bodies, places, st.sampled_from([0, -1, -(2**31), LIMIT + 1, 2**31 - 1]))
+def test_a_bad_size_is_an_error_as_soon_as_its_four_bytes_are_there(
+    bodies: list[bytes], places: list[int], size: int
+) -> None:
+    """conformance 4: an error and not a wait; what was complete before it is not lost."""
+    reader = FrameReader(LIMIT)
+    frames: list[bytes] = []
+    *pieces, last = cut(b"".join(map(framed, bodies)) + struct.pack(">i", size), places)
+    # The last piece that is not empty completes the size field: nothing before it may complain.
+    while not last:
+        last = pieces.pop()
+    for piece in pieces:
+        frames += [bytes(view) for view in reader.feed(piece)]
+    with pytest.raises(BadFrame, match=f"frame size {size} is not between 1 and 1000") as caught:
+        reader.feed(last)
+    frames += [bytes(view) for view in caught.value.frames]
+    assert frames == bodies
+    assert isinstance(caught.value, WireError)
+
+
+def test_a_frame_of_exactly_the_limit_is_accepted() -> None:
+    body = b"x" * LIMIT
+    assert [bytes(view) for view in FrameReader(LIMIT).feed(framed(body))] == [body]
+
+
+def test_whole_frames_are_views_of_the_bytes_fed() -> None:
+    buffer = bytearray(framed(b"first") + framed(b"second"))
+    first, second = FrameReader(LIMIT).feed(memoryview(buffer))
+    assert first.obj is buffer
+    assert second.obj is buffer
+
+
+def test_a_frame_that_came_in_pieces_survives_reuse_of_the_buffer() -> None:
+    reader = FrameReader(LIMIT)
+    buffer = bytearray(framed(b"abcdef"))
+    assert reader.feed(memoryview(buffer)[:7]) == []
+    buffer[:3] = b"def"
+    (whole,) = reader.feed(memoryview(buffer)[:3])
+    buffer[:] = bytes(len(buffer))
+    assert reader.feed(framed(b"another")[:8]) == []
+    assert bytes(whole) == b"abcdef"
+
+
+def test_a_claimed_size_allocates_nothing() -> None:
+    """conformance 4: a hundred megabytes claimed, ten bytes sent."""
+    reader = FrameReader(100 << 20)
+    tracemalloc.start()
+    try:
+        assert reader.feed(struct.pack(">i", 100 << 20) + b"0123456789") == []
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+    finally:
+        tracemalloc.stop()
+    assert reader.buffered_bytes == 14
+
+
+def test_a_frame_in_many_pieces_does_not_move_for_each_of_them() -> None:
+    """One byte at a time: the storage is enlarged by a share of its size, so copying stays linear."""
+    reader = FrameReader(1 << 20)
+    body = bytes(200_000)
+    data = framed(body)
+    allocations = set()
+    for position in range(len(data) - 1):
+        reader.feed(data[position : position + 1])
+        allocations.add(reader._partial.__alloc__())
+    (whole,) = reader.feed(data[-1:])
+    assert whole == body
+    assert len(allocations) < 200
+
+
+@pytest.mark.parametrize(
+    ("opening", "named"),
+    [
+        (b"GET / HTTP/1.1\r\n", "an HTTP request"),
+        (b"POST /topics HTTP/1.1\r\n", "an HTTP request"),
+        (b"PRI * HTTP/2.0\r\n", "an HTTP/2 request"),
+        (b"\x16\x03\x01\x02\x00\x01\x00", "a TLS hello"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "an SSH client"),
+    ],
+)
+def test_another_protocol_is_called_by_its_name(opening: bytes, named: str) -> None:
+    """conformance 4: HTTP text at the port; the operator reads what it was."""
+    with pytest.raises(WireError, match=f"the bytes look like {named}$"):
+        FrameReader(104857600).feed(opening)
+
+
+def test_a_frame_to_send_is_its_size_and_its_parts_uncopied() -> None:
+    parts = [b"head", bytearray(b"middle"), memoryview(b"tail")]
+    size, *rest = frame(parts)
+    assert bytes(size) == struct.pack(">i", 14)
+    assert all(sent is part for sent, part in zip(rest, parts, strict=True))
+    assert [bytes(view) for view in FrameReader(LIMIT).feed(b"".join(frame(parts)))] == [b"headmiddletail"]

@@ -1,0 +1,134 @@
+"""Framing: a Kafka connection is a sequence of frames, each an int32 size and then that many bytes.
+
+`FrameReader` cuts a stream of bytes, in whatever pieces it arrives, into frames. What it hands out:
+
+- A frame that lies whole inside the bytes fed is a memoryview of those bytes: no copy, and valid only until
+  the caller reuses them.
+- A frame that arrived in pieces is a memoryview of private storage that is handed over with it. That storage
+  grows with the bytes that really came; the size a peer claims allocates nothing.
+
+A size below 1 or above the limit is an error at once, never a wait for more bytes. `BadFrame` carries the
+frames that were complete before it, so that they can still be answered; the stream is beyond repair, and the
+reader must not be fed again.
+
+Sending is `frame(parts)`: the size in front, and no byte of the parts copied.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from wire.errors import WireError
+
+Buffer = bytes | bytearray | memoryview
+
+_SIZE = struct.Struct(">i")
+
+_FOREIGN_OPENINGS = {
+    b"GET ": "an HTTP request",
+    b"HEAD": "an HTTP request",
+    b"POST": "an HTTP request",
+    b"PUT ": "an HTTP request",
+    b"DELE": "an HTTP request",
+    b"OPTI": "an HTTP request",
+    b"CONN": "an HTTP request",
+    b"PATC": "an HTTP request",
+    b"TRAC": "an HTTP request",
+    b"PRI ": "an HTTP/2 request",
+    b"HTTP": "an HTTP response",
+    b"SSH-": "an SSH client",
+}
+
+
+class BadFrame(WireError):
+    """A frame size that cannot be. `frames` are those that were complete before it, in order."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.frames: list[memoryview] = []
+
+
+class FrameReader:
+    """Cuts the bytes of one connection into frames of at most `max_frame_bytes` (the size apart)."""
+
+    __slots__ = ("_partial", "_wanted", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int) -> None:
+        self.max_frame_bytes = max_frame_bytes
+        # The beginning of the frame in progress, size field included, and how long it must become.
+        # While the size field itself is incomplete, that is its own length.
+        self._partial = bytearray()
+        self._wanted = _SIZE.size
+
+    @property
+    def buffered_bytes(self) -> int:
+        """How many bytes of an incomplete frame are kept."""
+        return len(self._partial)
+
+    def feed(self, data: Buffer) -> list[memoryview]:
+        """The frames that `data` completes, in order; raises BadFrame on a size that cannot be."""
+        view = memoryview(data)
+        frames: list[memoryview] = []
+        try:
+            position = self._resume(view, frames) if self._partial else 0
+            self._scan(view, position, frames)
+        except BadFrame as error:
+            error.frames = frames
+            raise
+        return frames
+
+    def _resume(self, view: memoryview, frames: list[memoryview]) -> int:
+        """Continue the frame in progress; return where in `view` the next one starts."""
+        position = self._take(view, 0)
+        if self._wanted == _SIZE.size:
+            if len(self._partial) < _SIZE.size:
+                return position
+            self._wanted += self._checked_size(self._partial, 0)
+            position = self._take(view, position)
+        if len(self._partial) == self._wanted:
+            frames.append(memoryview(self._partial)[_SIZE.size :])
+            self._partial = bytearray()
+            self._wanted = _SIZE.size
+        return position
+
+    def _take(self, view: memoryview, position: int) -> int:
+        """Move what the frame in progress still lacks, as far as `view` has it, into private storage."""
+        end = position + self._wanted - len(self._partial)
+        taken = view[position:end]
+        self._partial += taken
+        return position + len(taken)
+
+    def _scan(self, view: memoryview, position: int, frames: list[memoryview]) -> None:
+        """Cut the whole frames out of `view` from `position` on and keep what is left over."""
+        available = len(view)
+        while available - position >= _SIZE.size:
+            start = position + _SIZE.size
+            end = start + self._checked_size(view, position)
+            if end > available:
+                self._wanted = end - position
+                break
+            frames.append(view[start:end])
+            position = end
+        self._partial += view[position:]
+
+    def _checked_size(self, data: Buffer, position: int) -> int:
+        size: int = _SIZE.unpack_from(data, position)[0]
+        if not 0 < size <= self.max_frame_bytes:
+            raise BadFrame(
+                _explain(size, bytes(data[position : position + _SIZE.size]), self.max_frame_bytes)
+            )
+        return size
+
+
+def _explain(size: int, opening: bytes, max_frame_bytes: int) -> str:
+    text = f"frame size {size} is not between 1 and {max_frame_bytes}"
+    if opening[:2] == b"\x16\x03":
+        return f"{text}: the bytes look like a TLS hello"
+    foreign = _FOREIGN_OPENINGS.get(opening)
+    return f"{text}: the bytes look like {foreign}" if foreign else text
+
+
+def frame(parts: Sequence[Buffer]) -> list[Buffer]:
+    """One frame as buffers to be written in order: the size, then `parts` as they are."""
+    return [_SIZE.pack(sum(map(len, parts))), *parts]
