@@ -1,0 +1,86 @@
+# `make` lists the targets. A target that is up to date costs nothing: the files under .venv/ and .cache/ that
+# start with "." + "done" say what was installed from which lock file.
+
+PYTHON ?= python3
+BIN := .venv/bin
+WORKERS ?= 2
+LISTENER ?= PLAINTEXT://127.0.0.1:9092
+
+RUN := .venv/.done-run
+TOOLS := .venv/.done-tools
+SPARK := .venv/.done-spark
+JARS := .cache/kafka/.done .cache/kafka-3.9.2/.done .cache/kafka-4.3.1/.done
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement
+MAVEN := mvn -q -B -f compat_tests/pom.xml
+
+.PHONY: help setup setup-tests run check test lint lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(RUN) ## what `make run` needs: .venv with the few runtime packages
+setup-tests: $(TOOLS) $(SPARK) $(JARS) ## what `make test` needs as well: tools, PySpark (400 MB), Kafka's jars
+
+run: $(RUN) ## start a broker on 127.0.0.1:9092 (LISTENER=PLAINTEXT://HOST:PORT)
+	@exec $(BIN)/kbroker start --listener $(LISTENER)
+
+check: lint ## format, lint, types, import rules and the fast tests, in under a minute
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS)
+
+test: lint $(SPARK) $(JARS) ## everything a change must pass; what CI runs
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(TOOLS)
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock: .cache/lock/bin/uv ## renew the three lock files from pyproject.toml
+	$(UV_COMPILE) --upgrade -o requirements.lock
+	$(UV_COMPILE) --upgrade --extra test -c requirements.lock -o requirements-test.lock
+	$(UV_COMPILE) --upgrade --extra spark -c requirements.lock -o requirements-spark.lock
+
+clean: ## remove everything that make made here
+	rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The project is used where it lies: a path file instead of an installation, so that nothing needs to be built.
+$(RUN): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kbroker needs Python 3.11 or newer: make PYTHON=...")'
+	$(PYTHON) -m venv .venv
+	$(PIP) requirements.lock
+	@$(BIN)/python -c 'import os, pathlib, sysconfig; \
+		pathlib.Path(sysconfig.get_path("purelib"), "kbroker.pth").write_text(os.getcwd() + "\n")'
+	@printf '#!/bin/sh\nexec "$${0%%/*}/python" -m kbroker "$$@"\n' > $(BIN)/kbroker
+	@chmod +x $(BIN)/kbroker
+	@touch $@
+
+$(TOOLS): requirements-test.lock $(RUN)
+	$(PIP) requirements-test.lock
+	@touch $@
+
+$(SPARK): requirements-spark.lock $(RUN)
+	$(PIP) requirements-spark.lock
+	@touch $@
+
+# Without Maven the tests that compare with Apache Kafka skip, and say so.
+.cache/kafka/.done: compat_tests/pom.xml
+	@mkdir -p $(@D)
+	@if command -v mvn >/dev/null; then $(MAVEN) dependency:copy -DoutputDirectory=$(CURDIR)/$(@D) && touch $@; \
+	else echo "no Maven here: no jars in $(@D)"; fi
+
+.cache/kafka-%/.done: compat_tests/pom.xml
+	@mkdir -p $(@D)
+	@if command -v mvn >/dev/null; then \
+	$(MAVEN) -P kafka-$* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D) && touch $@; \
+	else echo "no Maven here: no jars in $(@D)"; fi
+
+.cache/lock/bin/uv:
+	$(PYTHON) -m venv .cache/lock
+	.cache/lock/bin/pip install --quiet uv
+
+# No index is named, and none is written: whoever installs uses their own.
+UV_COMPILE := .cache/lock/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+	--python-version 3.11 pyproject.toml
