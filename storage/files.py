@@ -1,0 +1,345 @@
+"""The only way to the file system: two small interfaces, and the real disk behind them.
+
+Nothing else in `storage/` imports `os`. The tests put a simulated disk in place of `Disk`, one that can
+lose, tear and refuse; so the rules here are the ones all of `storage/` may rely on:
+
+- A `File` is a sequence of bytes that grows at its end. There is no write in the middle. An append that
+  fails is cut off again as far as the disk lets us; an append that returns is in the page cache, no more.
+- What was written is durable after `sync` has returned. A created, renamed or removed name is durable after
+  `sync_dir` of its directory has returned. Nothing else is, in no order.
+- A sync that failed is never repeated as if it could succeed: the kernel has thrown away the dirty pages
+  and forgotten the error. The file refuses every later sync.
+- `replace` is atomic and durable: after a crash the file has the old contents or the new ones.
+- Only `sync` and `close` may be called from a thread other than the owner's. A close during a sync waits
+  for nobody: the descriptor is closed when the sync is done.
+
+Errors are `OSError`s, as the operating system words them; the callers decide what that means for a log.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import ClassVar, Protocol
+
+from storage.errors import DirectoryLocked
+
+Buffer = bytes | bytearray | memoryview
+Names = list[str]
+
+IOV_MAX = 1024
+"""The most buffers one system call takes (Linux and macOS)."""
+
+FILE_MODE = 0o666
+DIRECTORY_MODE = 0o777
+"""Before the umask, as Kafka creates them."""
+
+
+class File(Protocol):
+    """An open file: read anywhere, append at the end, cut off the end."""
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by; renaming does not change it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file, counting everything appended."""
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end, and return the position where they begin."""
+
+    def read(self, position: int, length: int) -> bytes:
+        """`length` bytes from `position`; fewer only where the file ends."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size`, which is no larger than its own."""
+
+    def sync(self) -> None:
+        """Make all that was appended or truncated before this call durable."""
+
+    def close(self) -> None:
+        """Release the descriptor. Does not sync. Closing twice is harmless."""
+
+
+class Lock(Protocol):
+    """A held lock file."""
+
+    def release(self) -> None:
+        """Let others take it. Releasing twice is harmless."""
+
+
+class Files(Protocol):
+    """The file system, as far as the log needs it. Paths use '/'."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open a file; `create` makes it where it is missing. The new name still wants a `sync_dir`."""
+
+    def read(self, path: str) -> bytes:
+        """The whole file."""
+
+    def replace(self, path: str, data: Buffer) -> None:
+        """Atomically and durably give `path` these contents, by way of `path + ".tmp"`."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def list(self, path: str) -> Names:
+        """The names in a directory, sorted."""
+
+    def make_dir(self, path: str) -> None:
+        """Create a directory and the missing ones above it; one that is there already is fine."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file or directory; a file that has the target's name is replaced."""
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all in it; one that is missing already is fine."""
+
+    def sync_dir(self, path: str) -> None:
+        """Make the creations, renames and removals in this directory durable."""
+
+    def lock(self, path: str) -> Lock:
+        """Take the lock file `path`, creating it; DirectoryLocked where another holds it."""
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written."""
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None: ...
+
+    def space(self, path: str) -> tuple[int, int]:
+        """(total, free for us) bytes of the volume that holds `path`."""
+
+
+def parent(path: str) -> str:
+    """The directory a path lies in."""
+    head, _, _ = path.rpartition("/")
+    return head or ("/" if path.startswith("/") else ".")
+
+
+class Disk:
+    """The real file system. `durable=False` makes every sync do nothing, for data nobody keeps."""
+
+    __slots__ = ("_durable",)
+
+    def __init__(self, *, durable: bool = True) -> None:
+        self._durable = durable
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        descriptor = os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), FILE_MODE)
+        return DiskFile(path, descriptor, durable=self._durable)
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def replace(self, path: str, data: Buffer) -> None:
+        temporary = path + ".tmp"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        try:
+            _write_all(descriptor, [data], 0)
+            if self._durable:
+                _sync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)
+        self.sync_dir(parent(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def list(self, path: str) -> Names:
+        return sorted(os.listdir(path))
+
+    def make_dir(self, path: str) -> None:
+        os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        if os.path.exists(path):
+            shutil.rmtree(path)
+
+    def sync_dir(self, path: str) -> None:
+        if not self._durable:
+            return
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> Lock:
+        return DiskLock(path)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def space(self, path: str) -> tuple[int, int]:
+        usage = os.statvfs(path)
+        return usage.f_frsize * usage.f_blocks, usage.f_frsize * usage.f_bavail
+
+
+class DiskFile:
+    """An open file of the real file system. Appends go to `size`, not to the descriptor's own offset."""
+
+    __slots__ = ("_closed", "_descriptor", "_durable", "_guard", "_sync_error", "_users", "path", "size")
+
+    def __init__(self, path: str, descriptor: int, *, durable: bool) -> None:
+        self.path = path
+        self.size = os.fstat(descriptor).st_size
+        self._descriptor = descriptor
+        self._durable = durable
+        self._guard = threading.Lock()
+        self._users = 1
+        self._closed = False
+        self._sync_error: OSError | None = None
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        position = self.size
+        total = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
+        try:
+            if len(buffers) > IOV_MAX or os.pwritev(self._descriptor, buffers, position) != total:
+                _write_all(self._descriptor, buffers, position)
+        except OSError:
+            self._cut_back(position)
+            raise
+        self.size = position + total
+        return position
+
+    def _cut_back(self, size: int) -> None:
+        # The first error is the one to report; whoever reads on has to bear with bytes beyond the size.
+        try:
+            os.ftruncate(self._descriptor, size)
+        except OSError:
+            return
+
+    def read(self, position: int, length: int) -> bytes:
+        data = os.pread(self._descriptor, length, position)
+        if len(data) == length or position + len(data) >= self.size:
+            return data
+        return self._read_on(data, position, length)
+
+    def _read_on(self, data: bytes, position: int, length: int) -> bytes:
+        parts = [data]
+        missing = length - len(data)
+        while missing and (data := os.pread(self._descriptor, missing, position + length - missing)):
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def truncate(self, size: int) -> None:
+        if size > self.size:
+            raise ValueError(f"{self.path} cannot be cut to {size}: it has {self.size} bytes")
+        os.ftruncate(self._descriptor, size)
+        self.size = size
+
+    def sync(self) -> None:
+        with self._guard:
+            if self._sync_error is not None:
+                raise self._sync_error
+            if self._closed:
+                raise ValueError(f"{self.path} is closed")
+            self._users += 1
+        try:
+            if self._durable:
+                _sync(self._descriptor)
+        except OSError as error:
+            self._sync_error = error
+            raise
+        finally:
+            self._leave()
+
+    def close(self) -> None:
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+        self._leave()
+
+    def _leave(self) -> None:
+        """The owner and every running sync use the descriptor; the last to leave closes it."""
+        with self._guard:
+            self._users -= 1
+            last = not self._users
+        if last:
+            os.close(self._descriptor)
+
+
+class DiskLock:
+    """A lock on a file, the kind the JVM takes, freed by the kernel when the process ends.
+
+    Such a lock belongs to the process and would be granted to it twice, hence the list of those held.
+    """
+
+    __slots__ = ("_descriptor", "_identity")
+
+    _held: ClassVar[set[tuple[int, int]]] = set()
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        status = os.fstat(self._descriptor)
+        self._identity = status.st_dev, status.st_ino
+        if self._identity in self._held:
+            # Not closed: that would free the lock of the one who holds it.
+            raise DirectoryLocked(path, "this process uses the data directory already")
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise DirectoryLocked(path, "another process uses the data directory") from error
+        self._held.add(self._identity)
+
+    def release(self) -> None:
+        if self._identity in self._held:
+            self._held.remove(self._identity)
+            os.close(self._descriptor)
+
+
+def _write_all(descriptor: int, buffers: Sequence[Buffer], position: int) -> None:
+    """Write every byte at `position`, over as many calls as it takes."""
+    pending = deque(memoryview(buffer) for buffer in buffers)
+    while pending:
+        written = os.pwritev(descriptor, list(islice(pending, IOV_MAX)), position)
+        position += written
+        while pending and written >= len(pending[0]):
+            written -= len(pending.popleft())
+        if written:
+            pending[0] = pending[0][written:]
+
+
+if sys.platform == "darwin":
+
+    def _sync(descriptor: int) -> None:
+        # fsync stops at the drive's volatile cache on macOS.
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+
+else:
+
+    def _sync(descriptor: int) -> None:
+        os.fdatasync(descriptor)
