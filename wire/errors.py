@@ -1,9 +1,9 @@
 """Everything that can go wrong in the protocol, in three shapes.
 
 `ErrorCode` is Kafka's table of error codes: what goes on the wire, whether a client may simply try again, and
-a sentence for people. `KafkaError` unwinds one request and becomes an error reply. `WireError` says that bytes
-are not what they claim to be; nobody can be answered in terms of a message that could not be read, so it
-closes the connection (or names the corrupt file).
+a sentence for people. `KafkaError` unwinds one request and becomes an error reply. `WireError` says that
+bytes are not what they claim to be; nobody can be answered in terms of a message that could not be read, so
+it closes the connection (or names the corrupt file).
 """
 
 from __future__ import annotations
