@@ -7,9 +7,9 @@
 - A frame that arrived in pieces is a memoryview of private storage that is handed over with it. That storage
   grows with the bytes that really came; the size a peer claims allocates nothing.
 
-A size below 1 or above the limit is an error at once, never a wait for more bytes. `BadFrame` carries the
-frames that were complete before it, so that they can still be answered; the stream is beyond repair, and the
-reader must not be fed again.
+A size below 1 or above the limit is a WireError at once, never a wait for more bytes; the frames before it
+come out first, so that they can still be answered. After it the stream is beyond repair, and so is a reader
+whose frames were not taken to the end.
 
 Sending is `frame(parts)`: the size in front, and no byte of the parts copied.
 """
@@ -17,11 +17,10 @@ Sending is `frame(parts)`: the size in front, and no byte of the parts copied.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from wire.errors import WireError
-
-Buffer = bytes | bytearray | memoryview
+from wire.primitives import Buffer
 
 _SIZE = struct.Struct(">i")
 
@@ -41,14 +40,6 @@ _FOREIGN_OPENINGS = {
 }
 
 
-class BadFrame(WireError):
-    """A frame size that cannot be. `frames` are those that were complete before it, in order."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.frames: list[memoryview] = []
-
-
 class FrameReader:
     """Cuts the bytes of one connection into frames of at most `max_frame_bytes` (the size apart)."""
 
@@ -66,56 +57,50 @@ class FrameReader:
         """How many bytes of an incomplete frame are kept."""
         return len(self._partial)
 
-    def feed(self, data: Buffer) -> list[memoryview]:
-        """The frames that `data` completes, in order; raises BadFrame on a size that cannot be."""
+    def feed(self, data: Buffer) -> Iterator[memoryview]:
+        """The frames that `data` completes, in order; then WireError if a size follows that cannot be."""
         view = memoryview(data)
-        frames: list[memoryview] = []
-        try:
-            position = self._resume(view, frames) if self._partial else 0
-            self._scan(view, position, frames)
-        except BadFrame as error:
-            error.frames = frames
-            raise
-        return frames
-
-    def _resume(self, view: memoryview, frames: list[memoryview]) -> int:
-        """Continue the frame in progress; return where in `view` the next one starts."""
-        position = self._take(view, 0)
-        if self._wanted == _SIZE.size:
-            if len(self._partial) < _SIZE.size:
-                return position
-            self._wanted += self._checked_size(self._partial, 0)
-            position = self._take(view, position)
-        if len(self._partial) == self._wanted:
-            frames.append(memoryview(self._partial)[_SIZE.size :])
-            self._partial = bytearray()
-            self._wanted = _SIZE.size
-        return position
-
-    def _take(self, view: memoryview, position: int) -> int:
-        """Move what the frame in progress still lacks, as far as `view` has it, into private storage."""
-        end = position + self._wanted - len(self._partial)
-        taken = view[position:end]
-        self._partial += taken
-        return position + len(taken)
-
-    def _scan(self, view: memoryview, position: int, frames: list[memoryview]) -> None:
-        """Cut the whole frames out of `view` from `position` on and keep what is left over."""
         available = len(view)
+        position = 0
+        if self._partial:
+            position = self._take(view, position)
+            if len(self._partial) == self._wanted:
+                yield self._completed()
         while available - position >= _SIZE.size:
             start = position + _SIZE.size
             end = start + self._checked_size(view, position)
             if end > available:
                 self._wanted = end - position
                 break
-            frames.append(view[start:end])
+            yield view[start:end]
             position = end
         self._partial += view[position:]
+
+    def _take(self, view: memoryview, position: int) -> int:
+        """Continue the frame in progress; return where in `view` what it did not need begins."""
+        position = self._extend(view, position)
+        if len(self._partial) == self._wanted == _SIZE.size:
+            self._wanted += self._checked_size(self._partial, 0)
+            position = self._extend(view, position)
+        return position
+
+    def _extend(self, view: memoryview, position: int) -> int:
+        """Move what the frame in progress still lacks, as far as `view` has it, into private storage."""
+        taken = view[position : position + self._wanted - len(self._partial)]
+        self._partial += taken
+        return position + len(taken)
+
+    def _completed(self) -> memoryview:
+        """Give the private storage away with the frame, and begin anew."""
+        whole = memoryview(self._partial)[_SIZE.size :]
+        self._partial = bytearray()
+        self._wanted = _SIZE.size
+        return whole
 
     def _checked_size(self, data: Buffer, position: int) -> int:
         size: int = _SIZE.unpack_from(data, position)[0]
         if not 0 < size <= self.max_frame_bytes:
-            raise BadFrame(
+            raise WireError(
                 _explain(size, bytes(data[position : position + _SIZE.size]), self.max_frame_bytes)
             )
         return size
