@@ -1,189 +1,564 @@
-"""Offset, time and transaction index: contracts first; the bodies follow."""
+"""The three indexes of a segment, in Kafka's byte formats (big-endian, no header, entries of fixed size).
+
+    .index       int32 offset - base offset, int32 position     every index.interval.bytes of log
+    .timeindex   int64 timestamp, int32 offset - base offset    the largest timestamp up to that offset
+    .txnindex    int16 version 0, int64 producer id, int64 first offset, int64 last offset,
+                 int64 last stable offset                       one per aborted transaction, by its marker
+
+All keys grow within a file. Entries that are not yet written stay in a tail of at most one page; a lookup
+sees both. An index of any size therefore costs a page of memory, and an append costs no system call but for
+one in hundreds. Nothing is read before it is asked for, and a file that is only read is opened for reading
+only. Searching uses pread, not a memory map: a disk error must be an OSError of one log, not a SIGBUS of
+the process.
+
+Kafka preallocates its growing indexes and cuts them when it closes; after a crash of Kafka they end in
+zeros. An entry of zeros stands for nothing (the first batch of a segment is never indexed), so they are
+passed over here, and cut off by the first write.
+
+Crash policy: offset and time index are hints, rebuilt from the log wherever it is read again. If their last
+pages are missing or zeros, a search ends at a smaller entry or at the base offset: slower, never wrong. The
+transaction index is not a hint: what it misses would be served. It is written at once, and it must be
+synced before a recovery point passes its segment. `sanity_check` finds what cannot be right at the cost of
+two reads; all entries are checked by whoever iterates.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from struct import Struct
+from typing import Any, ClassVar, NamedTuple
 
-from storage.files import Files
+from storage.errors import CorruptIndex
+from storage.files import File, Files, parent
+
+PAGE = 4096
+READ_AHEAD = 16 * PAGE
+MAX_RELATIVE_OFFSET = 2**31 - 1
+NO_TIMESTAMP = -1
+
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+_OFFSET_ENTRY = Struct(">ii")
+_TIME_ENTRY = Struct(">qi")
+_TRANSACTION_ENTRY = Struct(">hqqqq")
 
 
 class OffsetPosition(NamedTuple):
+    """The batch that ends with `offset` begins at byte `position`."""
+
     offset: int
     position: int
 
 
 class TimestampOffset(NamedTuple):
+    """`timestamp` is the largest of the segment up to `offset`, which has it."""
+
     timestamp: int
     offset: int
 
 
 class AbortedTransaction(NamedTuple):
+    """`last_offset` is the offset of the abort marker."""
+
     producer_id: int
     first_offset: int
     last_offset: int
     last_stable_offset: int
 
 
-class OffsetIndex:
-    """Which batch begins where: (offset, position in the segment), both growing. No I/O before first use."""
+class _Index:
+    """A file of fixed-size entries in ascending order, of which the last few may still be in memory."""
 
-    def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None: ...
+    __slots__ = (
+        "_created",
+        "_entries",
+        "_file",
+        "_files",
+        "_page",
+        "_page_start",
+        "_tail",
+        "_writable",
+        "path",
+    )
 
-    path: str
-    """Assign a new one when the directory above was renamed."""
+    _entry: ClassVar[Struct]
+    _preallocated: ClassVar[bool] = True
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.path = path
+        """Assign a new one when a directory above was renamed."""
+        self._files = files
+        self._file: File | None = None
+        self._writable = False
+        self._created = False
+        self._entries = -1
+        """All of them, file and tail; -1 while the file has not been looked at."""
+        self._tail = bytearray()
+        self._page = b""
+        self._page_start = 0
 
     @property
     def entries(self) -> int:
-        raise NotImplementedError
+        """How many there are, written out or not."""
+        if self._entries < 0:
+            self._load()
+        return self._entries
 
     @property
     def size(self) -> int:
         """Bytes of all entries, written out or not."""
-        raise NotImplementedError
+        return self.entries * self._entry.size
+
+    def reset(self) -> None:
+        """Drop every entry."""
+        self._cut(0)
+
+    def flush(self) -> None:
+        """Write buffered entries to the file, creating it. Durable after `sync`."""
+        in_file = self.entries - len(self._tail) // self._entry.size
+        file = self._open_for_writing()
+        if file.size != in_file * self._entry.size:
+            file.truncate(in_file * self._entry.size)
+        if self._tail:
+            file.append((self._tail,))
+            self._tail = bytearray()
+
+    def sync(self) -> None:
+        """Make durable what was flushed, and the file's name. May be called from another thread."""
+        if self._created:
+            self._files.sync_dir(parent(self.path))
+            self._created = False
+        file = self._file
+        if file is not None:
+            file.sync()
+        elif self._files.exists(self.path):
+            file = self._files.open(self.path, read_only=True)
+            file.sync()
+            file.close()
+
+    def close(self) -> None:
+        """Write what is buffered and give the descriptor back; any later use opens the file again.
+
+        An index that never had an entry has no file until `flush` makes one.
+        """
+        if self._tail or self._writable:
+            self.flush()
+        self._release()
+
+    def rename(self, path: str) -> None:
+        """Move the file, where there is one, and go by the new path from now on."""
+        if self._files.exists(self.path):
+            self._files.rename(self.path, path)
+        self.path = path
+
+    def remove(self) -> None:
+        """Drop every entry and remove the file, where there is one."""
+        self._release()
+        self._tail = bytearray()
+        self._entries = 0
+        if self._files.exists(self.path):
+            self._files.remove(self.path)
+
+    def _load(self) -> None:
+        entries = 0
+        if self._files.exists(self.path):
+            entries = self._open().size // self._entry.size
+            if self._preallocated:
+                entries = self._without_zeros(entries)
+        self._entries = entries
+        self._remember_last()
+
+    def _without_zeros(self, entries: int) -> int:
+        """How many come before the zeros. A single entry of zeros is one: of a batch with timestamp 0."""
+        size = self._entry.size
+        zeros = bytes(size)
+        if entries <= 1 or self._read((entries - 1) * size, size) != zeros:
+            return entries
+        low, high = 0, entries - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._read(middle * size, size) == zeros:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _remember_last(self) -> None:
+        """Called whenever the last entry became another one by other means than an append."""
+
+    def _open(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self.path, read_only=True)
+            self._writable = False
+        return self._file
+
+    def _open_for_writing(self) -> File:
+        if self._file is None or not self._writable:
+            self._created = self._created or not self._files.exists(self.path)
+            file = self._files.open(self.path, create=True)
+            self._release()
+            self._file, self._writable = file, True
+        return self._file
+
+    def _release(self) -> None:
+        self._page = b""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._writable = False
+
+    def _cut(self, entries: int) -> None:
+        """Keep only the first `entries`."""
+        size = self._entry.size
+        in_file = self.entries - len(self._tail) // size
+        if entries >= in_file:
+            del self._tail[(entries - in_file) * size :]
+        else:
+            self._open_for_writing().truncate(entries * size)
+            self._tail = bytearray()
+            self._page = b""
+        self._entries = entries
+        self._remember_last()
+
+    def _at(self, slot: int) -> tuple[Any, ...]:
+        size = self._entry.size
+        in_file = self.entries - len(self._tail) // size
+        if slot >= in_file:
+            return self._entry.unpack_from(self._tail, (slot - in_file) * size)
+        if 0 <= (in_page := slot - self._page_start) < len(self._page) // size:
+            return self._entry.unpack_from(self._page, in_page * size)
+        return self._entry.unpack(self._read(slot * size, size))
+
+    def _floor(self, target: int, key: Struct, key_at: int) -> int:
+        """The slot of the last entry whose key is at or below `target`; -1 where there is none."""
+        size = self._entry.size
+        tail = self._tail
+        in_file = self.entries - len(tail) // size
+        if tail and key.unpack_from(tail, key_at)[0] <= target:
+            return in_file + _floor_in(tail, target, size, key, key_at)
+        if not in_file:
+            return -1
+        if not self._page_has(in_file, target, key, key_at):
+            self._find_page(in_file, target, key, key_at)
+        slot = _floor_in(self._page, target, size, key, key_at)
+        # With -1 it is the last entry of the page before; where there is none, -1 is the answer.
+        return self._page_start + slot
+
+    def _page_has(self, in_file: int, target: int, key: Struct, key_at: int) -> bool:
+        """Whether the page read last is the one where `target` belongs."""
+        page, size = self._page, self._entry.size
+        if not page or key.unpack_from(page, key_at)[0] > target:
+            return False
+        return self._page_start + len(page) // size == in_file or (
+            target < key.unpack_from(page, len(page) - size + key_at)[0]
+        )
+
+    def _find_page(self, in_file: int, target: int, key: Struct, key_at: int) -> None:
+        """Read the page where `target` belongs: try thrice where even growth would put it, then by halves."""
+        size = self._entry.size
+        low, high = 0, in_file - 1
+        least, most = self._key(low, key, key_at), self._key(high, key, key_at)
+        guesses = 3
+        while True:
+            if guesses:
+                guesses -= 1
+                slot = low + min(1.0, max(0.0, (target - least) / ((most - least) or 1))) * (high - low)
+            else:
+                slot = (low + high) / 2
+            self._read_page(int(slot) // (PAGE // size), in_file)
+            start, end = self._page_start, self._page_start + len(self._page) // size - 1
+            first = key.unpack_from(self._page, key_at)[0]
+            last = key.unpack_from(self._page, len(self._page) - size + key_at)[0]
+            if target < first and low < start:
+                high, most = start - 1, first
+            elif target > last and end < high:
+                low, least = end + 1, last
+            else:
+                return
+
+    def _key(self, slot: int, key: Struct, key_at: int) -> int:
+        value: int = key.unpack(self._read(slot * self._entry.size + key_at, key.size))[0]
+        return value
+
+    def _read_page(self, number: int, in_file: int) -> None:
+        size = self._entry.size
+        start = number * (PAGE // size)
+        self._page = self._read(start * size, min(PAGE // size, in_file - start) * size)
+        self._page_start = start
+
+    def _iterate(self, slot: int = 0) -> Iterator[tuple[Any, ...]]:
+        size = self._entry.size
+        end = (self.entries - len(self._tail) // size) * size
+        position = slot * size
+        step = READ_AHEAD // size * size
+        while position < end:
+            data = self._read(position, min(step, end - position))
+            yield from self._entry.iter_unpack(data)
+            position += len(data)
+        yield from self._entry.iter_unpack(self._tail[position - end :])
+
+    def _read(self, position: int, length: int) -> bytes:
+        data = self._open().read(position, length)
+        if len(data) != length:
+            raise CorruptIndex(self.path, "the file ends where there was an entry", position=position)
+        return data
+
+    def _check_size(self) -> None:
+        size = self._files.size(self.path)
+        if size % self._entry.size:
+            raise CorruptIndex(
+                self.path, f"{size} bytes are not a multiple of {self._entry.size}", position=size
+            )
+
+
+def _floor_in(entries: bytes | bytearray, target: int, size: int, key: Struct, key_at: int) -> int:
+    """The slot of the last entry whose key is at or below `target`, among these; -1 where there is none."""
+    unpack = key.unpack_from
+    low, high = 0, len(entries) // size
+    while low < high:
+        middle = (low + high) // 2
+        if unpack(entries, middle * size + key_at)[0] <= target:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
+
+
+class _BoundedIndex(_Index):
+    """An index of offsets relative to a base, with a largest size: the segment rolls when it is reached."""
+
+    __slots__ = ("base_offset", "max_entries")
+
+    def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None:
+        super().__init__(files, path)
+        if max_bytes < self._entry.size:
+            raise ValueError(f"an index of at most {max_bytes} bytes holds nothing")
+        self.base_offset = base_offset
+        self.max_entries = max_bytes // self._entry.size
+
+    def can_append(self, offset: int) -> bool:
+        """Whether the offset, relative to the base, fits the 31 bits of an entry."""
+        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    def _overflow(self, offset: int) -> ValueError:
+        return ValueError(f"{self.path}: offset {offset} does not fit the base offset {self.base_offset}")
+
+
+class OffsetIndex(_BoundedIndex):
+    """Which position to begin at when an offset is looked for."""
+
+    __slots__ = ("_last_offset", "_last_position")
+
+    _last_offset: int
+    _last_position: int
+    _entry = _OFFSET_ENTRY
 
     @property
     def is_full(self) -> bool:
-        raise NotImplementedError
+        return self.entries >= self.max_entries
 
     @property
     def last_entry(self) -> OffsetPosition:
         """(base_offset, 0) when empty."""
-        raise NotImplementedError
-
-    def can_append(self, offset: int) -> bool:
-        """Whether the offset, relative to the base, fits the 31 bits of an entry."""
-        raise NotImplementedError
+        if self._entries < 0:
+            self._load()
+        return OffsetPosition(self._last_offset, self._last_position)
 
     def append(self, offset: int, position: int) -> None:
         """ValueError where the offset is not larger than the last one."""
+        entries = self._entries if self._entries >= 0 else self.entries
+        if offset <= self._last_offset and entries:
+            raise ValueError(f"{self.path}: offset {offset} is not above the last, {self._last_offset}")
+        if entries >= self.max_entries:
+            raise ValueError(f"{self.path}: the index is full")
+        relative = offset - self.base_offset
+        if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+            raise self._overflow(offset)
+        if len(self._tail) >= PAGE:
+            self.flush()
+        self._tail += _OFFSET_ENTRY.pack(relative, position)
+        self._entries = entries + 1
+        self._last_offset = offset
+        self._last_position = position
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry at or below `offset`, or (base_offset, 0)."""
-        raise NotImplementedError
+        if self._entries >= 0 and offset >= self._last_offset:
+            return OffsetPosition(self._last_offset, self._last_position)
+        return self._entry_at(self._floor(offset - self.base_offset, _INT32, 0))
 
     def fetch_upper_bound(self, position: int) -> OffsetPosition | None:
-        """The first entry at or above `position`: an offset that lies outside what ends at `position`."""
-        raise NotImplementedError
+        """The first entry at or above `position`: its offset lies outside what ends at `position`."""
+        slot = self._floor(position - 1, _INT32, 4) + 1
+        return self._entry_at(slot) if slot < self.entries else None
 
     def __iter__(self) -> Iterator[OffsetPosition]:
-        raise NotImplementedError
+        base_offset = self.base_offset
+        return (OffsetPosition(base_offset + relative, position) for relative, position in self._iterate())
 
     def truncate_to(self, offset: int) -> None:
         """Drop every entry at or above `offset`."""
-
-    def reset(self) -> None:
-        """Drop every entry."""
+        self._cut(self._floor(offset - self.base_offset - 1, _INT32, 0) + 1)
 
     def sanity_check(self) -> None:
-        """Raise CorruptIndex where the file cannot be what was written; FileNotFoundError where it is missing."""
+        """CorruptIndex where the file cannot be what was written; FileNotFoundError where it is missing."""
+        self._check_size()
+        if not self.entries:
+            return
+        first, last = self._entry_at(0), self.last_entry
+        if not self.base_offset <= first.offset <= last.offset or not 0 <= first.position <= last.position:
+            raise CorruptIndex(self.path, f"entries run from {first} to {last}, base {self.base_offset}")
 
-    def flush(self) -> None:
-        """Write buffered entries to the file (creating it); not durable before `sync`."""
+    def _entry_at(self, slot: int) -> OffsetPosition:
+        if slot < 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative, position = self._at(slot)
+        return OffsetPosition(self.base_offset + relative, position)
 
-    def sync(self) -> None:
-        """Make what was flushed durable. May be called from another thread."""
-
-    def close(self) -> None:
-        """Flush and release the descriptor; the next use opens the file again."""
-
-    def rename(self, path: str) -> None:
-        """Move the file, where there is one, and use the new path from now on."""
-
-    def remove(self) -> None:
-        """Close without flushing, and remove the file if there is one."""
+    def _remember_last(self) -> None:
+        self._last_offset, self._last_position = self._entry_at(self._entries - 1)
 
 
-class TimeIndex:
-    """The largest timestamp up to an offset: (timestamp, offset), both growing. As OffsetIndex otherwise."""
+class TimeIndex(_BoundedIndex):
+    """Which offset to begin at when a timestamp is looked for."""
 
-    def __init__(self, files: Files, path: str, base_offset: int, max_bytes: int) -> None: ...
+    __slots__ = ("_last_offset", "_last_timestamp")
 
-    path: str
-
-    @property
-    def entries(self) -> int:
-        raise NotImplementedError
-
-    @property
-    def size(self) -> int:
-        raise NotImplementedError
+    _last_timestamp: int
+    _last_offset: int
+    _entry = _TIME_ENTRY
 
     @property
     def is_full(self) -> bool:
         """One slot is kept back for the entry that rolling adds."""
-        raise NotImplementedError
+        return self.entries >= self.max_entries - 1
 
     @property
     def last_entry(self) -> TimestampOffset:
         """(-1, base_offset) when empty."""
-        raise NotImplementedError
-
-    def can_append(self, offset: int) -> bool:
-        raise NotImplementedError
+        if self._entries < 0:
+            self._load()
+        return TimestampOffset(self._last_timestamp, self._last_offset)
 
     def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
-        """Add an entry if the timestamp is larger than the last; `at_roll` may use the slot kept back."""
+        """Add an entry if the timestamp is larger than the last one; `at_roll` may use the slot kept back.
+
+        ValueError where either goes backwards.
+        """
+        entries = self._entries if self._entries >= 0 else self.entries
+        if entries and (offset < self._last_offset or timestamp < self._last_timestamp):
+            raise ValueError(f"{self.path}: ({timestamp}, {offset}) goes back behind {self.last_entry}")
+        if timestamp <= self._last_timestamp:
+            return
+        if entries >= self.max_entries - (not at_roll):
+            raise ValueError(f"{self.path}: the index is full")
+        relative = offset - self.base_offset
+        if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+            raise self._overflow(offset)
+        if len(self._tail) >= PAGE:
+            self.flush()
+        self._tail += _TIME_ENTRY.pack(timestamp, relative)
+        self._entries = entries + 1
+        self._last_timestamp = timestamp
+        self._last_offset = offset
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry at or below `timestamp`, or (-1, base_offset)."""
-        raise NotImplementedError
+        return self._entry_at(self._floor(timestamp, _INT64, 0))
 
     def __iter__(self) -> Iterator[TimestampOffset]:
-        raise NotImplementedError
+        base_offset = self.base_offset
+        return (TimestampOffset(timestamp, base_offset + relative) for timestamp, relative in self._iterate())
 
-    def truncate_to(self, offset: int) -> None: ...
+    def truncate_to(self, offset: int) -> None:
+        """Drop every entry at or above `offset`."""
+        self._cut(self._floor(offset - self.base_offset - 1, _INT32, 8) + 1)
 
-    def reset(self) -> None: ...
+    def sanity_check(self) -> None:
+        """CorruptIndex where the file cannot be what was written; FileNotFoundError where it is missing."""
+        self._check_size()
+        if not self.entries:
+            return
+        first, last = self._entry_at(0), self.last_entry
+        if not self.base_offset <= first.offset <= last.offset or first.timestamp > last.timestamp:
+            raise CorruptIndex(self.path, f"entries run from {first} to {last}, base {self.base_offset}")
 
-    def sanity_check(self) -> None: ...
+    def _entry_at(self, slot: int) -> TimestampOffset:
+        if slot < 0:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        timestamp, relative = self._at(slot)
+        return TimestampOffset(timestamp, self.base_offset + relative)
 
-    def flush(self) -> None: ...
-
-    def sync(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def rename(self, path: str) -> None: ...
-
-    def remove(self) -> None: ...
+    def _remember_last(self) -> None:
+        self._last_timestamp, self._last_offset = self._entry_at(self._entries - 1)
 
 
-class TransactionIndex:
-    """Aborted transactions whose marker lies in this segment, by growing last offset. The file exists only
-    where there is one."""
+class TransactionIndex(_Index):
+    """The aborted transactions whose marker lies in this segment. There is no file while there is none."""
 
-    def __init__(self, files: Files, path: str, base_offset: int) -> None: ...
+    __slots__ = ("base_offset",)
 
-    path: str
+    _entry = _TRANSACTION_ENTRY
+    _preallocated = False
 
-    @property
-    def entries(self) -> int:
-        raise NotImplementedError
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        super().__init__(files, path)
+        self.base_offset = base_offset
 
     def append(self, transaction: AbortedTransaction) -> None:
         """Written at once. ValueError where the last offset is not larger than the last entry's."""
+        entries = self.entries
+        if entries and self._entry_at(entries - 1).last_offset >= transaction.last_offset:
+            raise ValueError(f"{self.path}: {transaction} does not come after {self._entry_at(entries - 1)}")
+        self._tail += _TRANSACTION_ENTRY.pack(0, *transaction)
+        self._entries += 1
+        self.flush()
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that overlap [fetch_offset, upper_bound), and whether later segments need not be asked."""
-        raise NotImplementedError
+        found: list[AbortedTransaction] = []
+        for transaction in self._from(self._floor(fetch_offset - 1, _INT64, 18) + 1):
+            if transaction.first_offset < upper_bound:
+                found.append(transaction)
+            if transaction.last_stable_offset >= upper_bound:
+                return found, True
+        return found, False
 
     def __iter__(self) -> Iterator[AbortedTransaction]:
-        raise NotImplementedError
+        return self._from(0)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the transactions whose marker is at or above `offset`."""
+        keep = self._floor(offset - 1, _INT64, 18) + 1
+        if keep < self.entries:
+            self._cut(keep)
 
-    def reset(self) -> None: ...
+    def reset(self) -> None:
+        if self.entries:
+            self._cut(0)
 
-    def sanity_check(self) -> None: ...
+    def flush(self) -> None:
+        """Nothing to do but before the first entry is in the file: appends write."""
+        if self._tail:
+            super().flush()
 
-    def flush(self) -> None: ...
+    def sanity_check(self) -> None:
+        """CorruptIndex where the entries cannot be what was written. A missing file is an empty index."""
+        if not self._files.exists(self.path):
+            return
+        self._check_size()
+        last_offset = self.base_offset - 1
+        for slot, transaction in enumerate(self):
+            if transaction.last_offset <= last_offset or transaction.first_offset > transaction.last_offset:
+                why = f"{transaction} cannot come after offset {last_offset}"
+                raise CorruptIndex(self.path, why, position=slot * self._entry.size)
+            last_offset = transaction.last_offset
 
-    def sync(self) -> None: ...
+    def _from(self, slot: int) -> Iterator[AbortedTransaction]:
+        for version, *fields in self._iterate(slot):
+            if version != 0:
+                raise CorruptIndex(self.path, f"an entry has version {version}; 0 is the only one there is")
+            yield AbortedTransaction(*fields)
 
-    def close(self) -> None: ...
-
-    def rename(self, path: str) -> None: ...
-
-    def remove(self) -> None: ...
+    def _entry_at(self, slot: int) -> AbortedTransaction:
+        return AbortedTransaction(*self._at(slot)[1:])
