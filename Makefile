@@ -35,7 +35,7 @@ lint: $(TOOLS)
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 lock: .cache/lock/bin/uv ## renew the three lock files from pyproject.toml
 	$(UV_COMPILE) --upgrade -o requirements.lock

@@ -1,0 +1,125 @@
+"""The composition root: what one broker is made of, and the order in which it starts and stops.
+
+The only module that opens a socket, draws a random number or installs a signal handler; everything else is
+given what it needs. One event loop owns all state, and nothing here is touched from another thread.
+
+Start: bind, listen, say that it is ready. Stop: accept nothing more, let replies already written drain for at
+most `DRAIN_S`, then cut what is left. A broker serves once; there is no restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import signal
+import socket
+import uuid
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Self
+
+from kbroker.connection import Connection
+from kbroker.handlers import HANDLERS, Handler
+
+DRAIN_S = 1.0
+MAX_REQUEST_BYTES = 104857600
+RECEIVE_BUFFER_BYTES = 256 * 1024
+
+_LISTENER = re.compile(r"(?P<protocol>\w+)://(\[(?P<ipv6>[^\]]+)\]|(?P<name>[^:\[\]/]+)):(?P<port>\d{1,5})")
+_ANY_ADDRESS = ("0.0.0.0", "::")
+
+
+class Listener(NamedTuple):
+    """Where clients connect, and what they are told to connect to."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`PLAINTEXT://HOST:PORT`, as Kafka writes it. ValueError says what is wrong with it."""
+        match = _LISTENER.fullmatch(text)
+        if match is None:
+            raise ValueError(f"listener {text!r} is not of the form PLAINTEXT://HOST:PORT")
+        if match["protocol"] != "PLAINTEXT":
+            raise ValueError(f"listener {text!r}: only PLAINTEXT is served")
+        host, port = match["ipv6"] or match["name"], int(match["port"])
+        if port > 65535:
+            raise ValueError(f"listener {text!r}: a port is at most 65535")
+        if host in _ANY_ADDRESS:
+            raise ValueError(f"listener {text!r}: clients need an address that they can connect to")
+        return cls(host, port)
+
+    def bind(self) -> socket.socket:
+        """A listening socket on the first address that the host has."""
+        family, _, _, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family)
+
+
+class Broker:
+    """One broker: what handlers see of it, and its connections."""
+
+    def __init__(self, listener: Listener, handlers: Mapping[int, Handler] = HANDLERS) -> None:
+        self.node_id = 1
+        self.cluster_id = new_cluster_id()
+        self.listener = listener
+        self.handlers = handlers
+        self.max_request_bytes = MAX_REQUEST_BYTES
+        # One for all connections: a read is handled to its end before the loop starts the next one.
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.connections: set[Connection] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen. From here on `listener` has the port that was really taken."""
+        server_socket = self.listener.bind()
+        self.listener = self.listener._replace(port=server_socket.getsockname()[1])
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self), sock=server_socket)
+
+    async def stop(self) -> None:
+        """Close everything; a client that does not read its replies is not waited for."""
+        if self._server is not None:
+            self._server.close()
+        closing = list(self.connections)
+        for connection in closing:
+            connection.close()
+        if closing:
+            await asyncio.wait([connection.closed for connection in closing], timeout=DRAIN_S)
+        for connection in closing:
+            connection.abort()
+
+
+def new_cluster_id() -> str:
+    """Kafka's form: a random UUID, base64url without padding."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+async def serve(listener: Listener, ready: Callable[[str, int], None]) -> None:
+    """Run a broker until SIGTERM or SIGINT; `ready` is called once it accepts connections."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    broker = Broker(listener)
+    await broker.start()
+    try:
+        ready(*broker.listener)
+        await stopping.wait()
+    finally:
+        await broker.stop()
+
+
+def run(listener: Listener, ready: Callable[[str, int], None]) -> None:
+    """`serve` on the fastest loop there is."""
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(serve(listener, ready))
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed, else None for asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

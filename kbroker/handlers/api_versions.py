@@ -1,0 +1,47 @@
+"""ApiVersions: the first thing a client asks, and the one request that is answered in any version.
+
+- All: the table of handlers, as the broker was given it.
+- v3+: the client names its software; a name or version that is empty or ill-formed gets INVALID_REQUEST.
+- A version that is not served gets UNSUPPORTED_VERSION in the body of v0 with the range of this API alone,
+  so that the client can ask again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kbroker.context import Context
+from wire.api import ApiKey
+from wire.api.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+
+
+def api_versions(broker: Broker, context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    if context.api_version >= 3 and not names_software(request):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE, api_keys=[version_range(broker, key) for key in sorted(broker.handlers)]
+    )
+
+
+def unsupported_version(broker: Broker) -> ApiVersionsResponse:
+    """To be encoded as v0, whatever was asked."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[version_range(broker, ApiKey.API_VERSIONS)]
+    )
+
+
+def version_range(broker: Broker, key: int) -> ApiVersion:
+    first, last = broker.handlers[key].versions
+    return ApiVersion(api_key=key, min_version=first, max_version=last)
+
+
+def names_software(request: ApiVersionsRequest) -> bool:
+    given = (request.client_software_name, request.client_software_version)
+    return all(_SOFTWARE.fullmatch(text) for text in given)

@@ -1,0 +1,73 @@
+"""The command: it says when it is ready, stops when told to, and complains in one line."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kbroker import __version__
+from tests.kbroker.harness import BrokerProcess, RawClient
+
+
+def kbroker(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kbroker", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_version() -> None:
+    result = kbroker("--version")
+    assert (result.returncode, result.stdout) == (0, f"kbroker {__version__}\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_with_status_0_and_closes_connections(
+    number: signal.Signals, tmp_path: Path, connect: Callable[[BrokerProcess], RawClient]
+) -> None:
+    broker = BrokerProcess(tmp_path / "broker.log")
+    idle, halfway = connect(broker), connect(broker)
+    halfway.socket.sendall(b"\x00\x00\x01\x00half a request")
+    assert broker.stop(number) == 0
+    assert idle.receive() == b""
+    assert halfway.receive() == b""
+    assert broker.log.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("listener", "reason"),
+    [
+        ("9092", "is not of the form PLAINTEXT://HOST:PORT"),
+        ("PLAINTEXT://127.0.0.1", "is not of the form PLAINTEXT://HOST:PORT"),
+        ("PLAINTEXT://:9092", "is not of the form PLAINTEXT://HOST:PORT"),
+        ("PLAINTEXT://127.0.0.1:65536", "a port is at most 65535"),
+        ("PLAINTEXT://0.0.0.0:9092", "clients need an address that they can connect to"),
+        ("PLAINTEXT://[::]:9092", "clients need an address that they can connect to"),
+        ("SSL://127.0.0.1:9092", "only PLAINTEXT is served"),
+    ],
+)
+def test_a_bad_listener_is_one_line(listener: str, reason: str) -> None:
+    result = kbroker("start", "--listener", listener)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"kbroker: listener '{listener}'")
+    assert result.stderr.endswith(f"{reason}\n")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listener = f"PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}"
+        result = kbroker("start", "--listener", listener)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"kbroker: cannot listen on {listener}: Address already in use\n"
+
+
+def test_a_host_that_does_not_exist_is_one_line() -> None:
+    result = kbroker("start", "--listener", "PLAINTEXT://no such host:9092")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("kbroker: cannot listen on PLAINTEXT://no such host:9092: ")
+    assert result.stderr.count("\n") == 1
