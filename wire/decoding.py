@@ -121,6 +121,10 @@ class _DecoderWriter:
         """Unpack the run collected so far with one call."""
         if not self.run:
             return
+        if len(self.run) == 1 and self.run[0].format == "B":
+            self.source.emit(f"{self.run[0].expression} = data[pos]; pos += 1", run=self.run)
+            self.run = []
+            return
         targets = ", ".join(item.expression for item in self.run)
         format = "".join(item.format for item in self.run)
         size = sum(item.size for item in self.run)
@@ -208,18 +212,26 @@ class _DecoderWriter:
             source.emit(f"if {count} < 0: {target} = None", path)
             source.emit("else:")
             source.depth += 1
-        self.elements(kind, target, path, compact, count)
+        needed = self.check_count(kind, path, compact, count, nullable)
+        self.elements(kind, target, path, compact, count, needed)
         if nullable:
             source.depth -= 1
 
-    def elements(self, kind: Primitive | type, target: str, path: Path, compact: bool, count: str) -> None:
-        source = self.source
+    def check_count(self, kind: Primitive | type, path: Path, compact: bool, count: str, nullable: bool) -> str:
+        """Refuse a count that the remaining bytes cannot hold; returns the fewest bytes the elements take."""
         if isinstance(kind, Primitive):
             smallest = kind.size or (1 if compact else 2 if kind.name == "string" else 4)
         else:
             smallest = minimum_struct_size(kind, self.version, self.flexible)
         needed = f"{count} * {smallest}" if smallest > 1 else count
-        source.emit(f"if {needed} > end - pos or {count} < 0: raise overrun({count}, end - pos)", path)
+        refused = f"{needed} > end - pos" + ("" if nullable else f" or {count} < 0")
+        self.source.emit(f"if {refused}: raise overrun({count}, end - pos)", path)
+        return needed
+
+    def elements(
+        self, kind: Primitive | type, target: str, path: Path, compact: bool, count: str, needed: str
+    ) -> None:
+        source = self.source
         if isinstance(kind, Primitive) and kind.size:
             unpack = source.constant("R", repeated(kind, "unpack_from"))
             source.emit(f"{target} = list({unpack}[{count}](data, pos))", path)

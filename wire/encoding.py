@@ -192,7 +192,6 @@ class _EncoderWriter:
         if isinstance(kind, Primitive):
             self.primitive(kind, element, inside, compact, nullable=False)
         else:
-            source.emit("pass")
             self.struct_body(kind, element, inside)
         self.flush()
         source.depth -= 1

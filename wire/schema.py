@@ -25,7 +25,7 @@ import typing
 from collections.abc import Callable
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, NamedTuple, TypeVar, dataclass_transform
+from typing import Annotated, Any, NamedTuple, TypeVar, cast, dataclass_transform
 
 T = TypeVar("T")
 
@@ -200,8 +200,7 @@ def _with_slots(cls: type[T], info: MessageInfo | None) -> type[T]:
         "__hash__": None,
         "__repr__": _represent,
     }
-    slotted: type[T] = type(cls)(cls.__name__, cls.__bases__, body)
-    return slotted
+    return cast(type[T], type(cls.__name__, cls.__bases__, body))
 
 
 def _note(value: Any) -> Since:
@@ -249,7 +248,7 @@ def _compile_init(cls: type) -> Any:
     return names["__init__"]
 
 
-def _equal(self: Any, other: Any) -> bool:
+def _equal(self: Any, other: Any) -> Any:
     if type(self) is not type(other):
         return NotImplemented
     return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)

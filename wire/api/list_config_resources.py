@@ -17,13 +17,7 @@ class ListConfigResourcesRequest:
 class ListConfigResourcesResponse:
     throttle_time_ms: int32
     error_code: int16
-    client_metrics_resources: list[ClientMetricsResource]
     config_resources: list[ConfigResource]
-
-
-@struct
-class ClientMetricsResource:
-    name: string
 
 
 @struct
