@@ -11,7 +11,7 @@ Rules:
 - Stricter than Kafka where it costs no client anything: bytes after the batch (Kafka cuts off an incomplete
   second batch), an append time claimed by a producer (Kafka lets it pass under CreateTime), offset deltas
   that do not count up from 0 (Kafka renumbers them in compressed batches).
-- Different where Kafka answers UNKNOWN_SERVER_ERROR, which has made clients write duplicates: an unknown codec
+- Different where Kafka answers UNKNOWN_SERVER_ERROR, which has made clients write duplicates: unknown codecs
   and undecodable data are INVALID_RECORD. Sending the same bytes again would not help, so no retriable code.
 """
 
