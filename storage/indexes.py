@@ -387,6 +387,14 @@ class OffsetIndex(_BoundedIndex):
             return OffsetPosition(self._last_offset, self._last_position)
         return self._entry_at(self._floor(offset - self.base_offset, _INT32, 0))
 
+    def lookup_position(self, position: int) -> OffsetPosition:
+        """The last entry at or below `position`, or (base_offset, 0)."""
+        return self._entry_at(self._floor(position, _INT32, 4))
+
+    def floor_position(self, position: int) -> OffsetPosition:
+        """The last entry at or below `position`, or (base_offset, 0)."""
+        return self._entry_at(self._floor(position, _INT32, 4))
+
     def fetch_upper_bound(self, position: int) -> OffsetPosition | None:
         """The first entry at or above `position`: its offset lies outside what ends at `position`."""
         slot = self._floor(position - 1, _INT32, 4) + 1

@@ -1,33 +1,58 @@
-"""What each producer wrote last: contracts first; the bodies follow."""
+"""All producers of one log, the transactions open in it, and the snapshots that make both cheap to rebuild.
+
+What a single producer may send is in `producer_entry`. A transaction is open in this log from the first
+transactional batch of its producer to the marker of the transaction coordinator. It holds back the last
+stable offset until the high watermark has passed the marker, too.
+
+Rules:
+- One batch after the other: check, update, then the next. Checking changes nothing. There is no way back:
+  if the write fails, the log is offline and this state is thrown away.
+- What comes from a leader or from disk is taken over unchecked; it was checked when it was first written.
+- State is a function of the log. Snapshots are taken by the owner where a segment begins and at a clean
+  shutdown, and read only on loading and truncating. Producers are forgotten by time alone, never because
+  retention removed what they wrote.
+- No clock: now_ms is passed in. No error but KafkaError for refused batches, and OSError from files.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from storage.files import Files
+from storage.errors import CorruptSnapshot
+from storage.files import Buffer, Files
+from storage.producer_entry import BatchMetadata, EndMarker, ProducerEntry
+from storage.producer_snapshots import Snapshots
+from wire.errors import ErrorCode, KafkaError
+from wire.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, BatchHeader
+from wire.records import ControlType, Record, control_type, coordinator_epoch, records
 
-if TYPE_CHECKING:
-    from wire.records import BatchHeader, Buffer, Record  # type: ignore[import-not-found,unused-ignore]
+__all__ = [
+    "BatchMetadata",
+    "CompletedTransaction",
+    "Duplicate",
+    "EndMarker",
+    "Origin",
+    "ProducerEntry",
+    "ProducerState",
+    "VerificationGuard",
+    "end_marker",
+]
+
+LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
+PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
 
 
 class Origin(Enum):
     """Who appends, and so how much is checked."""
 
     CLIENT = auto()
-    """Epoch, sequence, duplicates, transaction state."""
+    """Epoch, sequence, resends, transaction state."""
     COORDINATOR = auto()
-    """Group and transaction coordinators: epochs only; their batches carry no sequence numbers."""
+    """Group and transaction coordinators: no sequences, their batches carry none."""
     REPLICATION = auto()
-    """Copied from the leader, or read back from disk: nothing is refused."""
-
-
-class BatchMetadata(NamedTuple):
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
+    """Copied from the leader, or read back from disk: nothing."""
 
 
 class Duplicate(NamedTuple):
@@ -38,144 +63,392 @@ class Duplicate(NamedTuple):
     append_time_ms: int
 
 
-class EndMarker(NamedTuple):
-    is_commit: bool
-    coordinator_epoch: int
-
-
 class CompletedTransaction(NamedTuple):
+    """A transaction that a marker, at `last_offset`, has ended."""
+
     producer_id: int
     first_offset: int
     last_offset: int
-    """The offset of the marker."""
     is_aborted: bool
 
 
-class ProducerEntry:
-    """One producer: epochs, the last five batches (oldest first), the first offset of its open transaction or -1."""
-
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    last_timestamp: int
-    transaction_first_offset: int
-    batches: tuple[BatchMetadata, ...]
-
-
 class VerificationGuard:
-    """Proof that a transaction was looked up at its coordinator after the last marker; compared by identity."""
+    """A transaction is being looked up at its coordinator.
+
+    Compared by identity: a guard that was handed out before a marker came does not count after it.
+    """
+
+    __slots__ = ("lowest_sequence", "producer_epoch", "started_ms", "supports_epoch_bump")
+
+    def __init__(self, header: BatchHeader, now_ms: int, *, supports_epoch_bump: bool) -> None:
+        self.producer_epoch = header.producer_epoch
+        self.lowest_sequence = header.base_sequence
+        self.started_ms = now_ms
+        self.supports_epoch_bump = supports_epoch_bump
+
+    def lower_to(self, header: BatchHeader) -> None:
+        """No batch may overtake the first one that waits: the client could never send that again."""
+        if header.producer_epoch > self.producer_epoch:
+            self.producer_epoch = header.producer_epoch
+            self.lowest_sequence = header.base_sequence
+        elif header.producer_epoch == self.producer_epoch:
+            self.lowest_sequence = min(self.lowest_sequence, header.base_sequence)
+
+    def check_sequence(self, entry: ProducerEntry, sequence: int) -> None:
+        if self.supports_epoch_bump and sequence != 0 and not entry.batches:
+            entry.refuse_sequence(sequence, "0, as its state is unknown here")
+        if sequence > self.lowest_sequence:
+            entry.refuse_sequence(sequence, f"{self.lowest_sequence}, which waits to be verified")
 
 
 def end_marker(record: Record) -> EndMarker | None:
-    """The commit or abort a control record stands for; None for other control records."""
-    raise NotImplementedError
+    """The commit or abort that a control record stands for; None for other control records."""
+    kind = control_type(record)
+    if kind not in (ControlType.COMMIT, ControlType.ABORT):
+        return None
+    return EndMarker(kind == ControlType.COMMIT, coordinator_epoch(record))
 
 
 class ProducerState:
     """The producers of one log."""
 
-    def __init__(self, files: Files, directory: str, *, producer_id_expiration_ms: int = 86_400_000) -> None:
-        """Lists the snapshots; reads none."""
+    __slots__ = (
+        "_last_snapshot_offset",
+        "_open",
+        "_producer_id_expiration_ms",
+        "_snapshots",
+        "_unreplicated",
+        "_verifications",
+        "_verify_transactions",
+        "first_unstable_offset",
+        "map_end_offset",
+        "producers",
+    )
 
-    directory: str
-    """Assign the new one when the directory was renamed."""
-    map_end_offset: int
-    """All batches below this offset are in the state; set it after every append."""
-    first_unstable_offset: int | None
-    """First offset of the oldest transaction that is open, or whose marker is at or above the high watermark."""
-    producers: Mapping[int, ProducerEntry]
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        *,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        verify_transactions: bool = False,
+    ) -> None:
+        """With `verify_transactions`, a transaction begins here only with a guard of `start_verification`."""
+        self._snapshots = Snapshots(files, directory)
+        self._last_snapshot_offset = 0
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._verify_transactions = verify_transactions
+        self._verifications: dict[int, VerificationGuard] = {}
+        self.producers: dict[int, ProducerEntry] = {}
+        """To be read only, by others."""
+        self.map_end_offset = 0
+        """All batches below are in the state. The owner sets it after every append."""
+        self.first_unstable_offset: int | None = None
+        """Where the oldest transaction begins that is open or was ended at or above the high watermark."""
+        self._open: dict[int, int] = {}
+        """First offset -> producer id, in ascending order."""
+        self._unreplicated: dict[int, int] = {}
+        """First offset -> offset of the marker."""
 
-    # Appending. One batch: check, then update (before or after the write, but before the next check).
-    # If the write fails the log goes offline and this state is thrown away.
+    @property
+    def directory(self) -> str:
+        """Assign the new one when the directory was renamed."""
+        return self._snapshots.directory
+
+    @directory.setter
+    def directory(self, directory: str) -> None:
+        self._snapshots.directory = directory
+
+    # -- data batches
 
     def check_append(
         self, header: BatchHeader, origin: Origin = Origin.CLIENT, guard: VerificationGuard | None = None
     ) -> Duplicate | None:
-        """Raise KafkaError where a data batch is refused (45, 47, 48); a Duplicate must not be appended."""
-        raise NotImplementedError
+        """Raises KafkaError 45, 47 or 48 where the batch is refused. A Duplicate must not be appended."""
+        entry = self.producers.get(header.producer_id)
+        if (
+            entry is not None
+            and header.base_sequence == entry.next_sequence
+            and header.producer_epoch == entry.producer_epoch
+            and (header.attributes & TRANSACTIONAL_FLAG != 0) == (entry.transaction_first_offset >= 0)
+            and not self._verifications
+        ):
+            # A producer that goes on as it should: what is checked below could only agree.
+            return None
+        if header.producer_id < 0 or origin is Origin.REPLICATION:
+            return None
+        return self._check_closely(entry or ProducerEntry(header.producer_id), header, origin, guard)
+
+    def _check_closely(
+        self, entry: ProducerEntry, header: BatchHeader, origin: Origin, guard: VerificationGuard | None
+    ) -> Duplicate | None:
+        if origin is Origin.CLIENT and (batch := entry.find_duplicate(header)):
+            return Duplicate(batch.first_offset, batch.last_offset, batch.timestamp)
+        entry.check_epoch(header.producer_epoch)
+        pending = self._verifications.get(header.producer_id)
+        needs_guard = header.is_transactional and self._verify_transactions and not _goes_on(entry, header)
+        if needs_guard and (pending is None or pending is not guard):
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {entry.producer_id} has no transaction here that its coordinator knows of",
+            )
+        if origin is Origin.CLIENT:
+            if pending is not None:
+                pending.check_sequence(entry, header.base_sequence)
+            entry.check_sequence(header)
+        if entry.transaction_first_offset >= 0 and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {entry.producer_id} has an open transaction and sent a batch outside of it",
+            )
+        return None
 
     def update(self, header: BatchHeader, base_offset: int) -> None:
-        """Take over a data batch that begins at `base_offset`; it may begin a transaction."""
+        """Take over a data batch that begins at `base_offset`; it may open a transaction."""
+        producer_id = header.producer_id
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id)
+        entry.take_batch(header, base_offset)
+        if header.attributes & TRANSACTIONAL_FLAG:
+            self._verifications.pop(producer_id, None)
+            if entry.transaction_first_offset < 0:
+                entry.transaction_first_offset = base_offset
+                self._open[base_offset] = producer_id
+                self._find_first_unstable()
+
+    # -- markers
 
     def check_marker(
-        self, header: BatchHeader, marker: EndMarker, origin: Origin, transaction_version: int = 0
+        self,
+        header: BatchHeader,
+        marker: EndMarker,
+        origin: Origin = Origin.COORDINATOR,
+        transaction_version: int = 0,
     ) -> None:
-        """Raise KafkaError where a marker is refused: 47 (epoch), 52 (coordinator epoch)."""
+        """Raises KafkaError 47 where the producer's epoch is old, 52 where the coordinator's is."""
+        entry = self.producers.get(header.producer_id)
+        if entry is not None and origin is not Origin.REPLICATION:
+            entry.check_marker(header.producer_epoch, marker, transaction_version)
 
     def update_marker(
         self, header: BatchHeader, marker: EndMarker, offset: int, timestamp: int
     ) -> CompletedTransaction | None:
-        """Take over a marker at `offset`; None where it ended nothing. Afterwards: `last_stable_offset`, the
-        transaction index if aborted, `complete`."""
-        raise NotImplementedError
+        """Take over a marker at `offset`; None where no transaction was open.
+
+        Where one was: ask `last_stable_offset`, note it in the transaction index if aborted, then `complete`.
+        """
+        producer_id = header.producer_id
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id)
+        first_offset = entry.take_marker(header.producer_epoch, marker, timestamp)
+        self._end_verification(header)
+        if first_offset < 0:
+            return None
+        return CompletedTransaction(producer_id, first_offset, offset, not marker.is_commit)
 
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
-        """What the last stable offset becomes when this one is complete: goes into the transaction index."""
-        raise NotImplementedError
+        """The last stable offset with this transaction out of the way: what the transaction index is told."""
+        for first_offset, producer_id in self._open.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
 
     def complete(self, completed: CompletedTransaction) -> None:
-        """The transaction is over; it stays unstable until the high watermark has passed its marker."""
+        """It is over, and stays unstable until the high watermark has passed its marker."""
+        if self._open.pop(completed.first_offset, None) is None:
+            raise ValueError(f"{self.directory}: {completed} was not open")
+        self._unreplicated[completed.first_offset] = completed.last_offset
+        self._find_first_unstable()
 
     def replay(
         self, header: BatchHeader, buffer: Buffer, position: int = 0
     ) -> tuple[CompletedTransaction, int] | None:
-        """Take over a stored batch (data or marker), unchecked. (completed, last stable offset) when it ended a
-        transaction; `complete` has been called."""
-        raise NotImplementedError
+        """Take over the stored batch at `position`, unchecked.
 
-    # Transactions.
+        Where it ended a transaction, that is complete, and returned with the last stable offset for the
+        transaction index.
+        """
+        if header.producer_id < 0:
+            return None
+        if not header.attributes & CONTROL_FLAG:
+            self.update(header, header.base_offset)
+            return None
+        record = next(records(buffer, position, header), None)
+        marker = None if record is None else end_marker(record)
+        if record is None or marker is None:
+            # Compaction took the marker, and did so only when nothing else of the transaction was left.
+            return None
+        completed = self.update_marker(header, marker, header.base_offset, record.timestamp)
+        if completed is None:
+            return None
+        last_stable_offset = self.last_stable_offset(completed)
+        self.complete(completed)
+        return completed, last_stable_offset
+
+    # -- transactions
 
     def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        raise NotImplementedError
+        entry = self.producers.get(producer_id)
+        if entry is None or entry.transaction_first_offset < 0:
+            return False
+        return entry.producer_epoch == producer_epoch
 
     def start_verification(
         self, header: BatchHeader, now_ms: int, *, supports_epoch_bump: bool
     ) -> VerificationGuard | None:
-        """Begin the lookup at the coordinator; None where the transaction is open already. 47 on an old epoch."""
-        raise NotImplementedError
+        """Begin to look up a transaction at its coordinator; None where it is open here already.
+
+        KafkaError 47 where the epoch is old.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is not None:
+            entry.check_epoch(header.producer_epoch)
+            if _goes_on(entry, header):
+                return None
+        guard = self._verifications.get(header.producer_id)
+        if guard is None:
+            guard = VerificationGuard(header, now_ms, supports_epoch_bump=supports_epoch_bump)
+            self._verifications[header.producer_id] = guard
+        guard.lower_to(header)
+        return guard
+
+    def _end_verification(self, header: BatchHeader) -> None:
+        guard = self._verifications.get(header.producer_id)
+        if guard is None:
+            return
+        # A marker that carries the epoch of the next transaction must not undo that one's verification.
+        if not (guard.supports_epoch_bump and guard.producer_epoch == header.producer_epoch):
+            del self._verifications[header.producer_id]
 
     def has_late_transaction(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
-        """Whether the oldest open transaction has been idle five minutes longer than any may be."""
-        raise NotImplementedError
+        """Whether the oldest open transaction has been idle for five minutes longer than any may be."""
+        producer_id = next(iter(self._open.values()), None)
+        if producer_id is None:
+            return False
+        last_timestamp = self.producers[producer_id].last_timestamp
+        limit_ms = max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+        return last_timestamp > 0 and now_ms - last_timestamp > limit_ms
 
-    def high_watermark_updated(self, high_watermark: int) -> None: ...
+    def high_watermark_updated(self, high_watermark: int) -> None:
+        """Transactions whose marker is below the high watermark hold nothing back any more."""
+        if self._unreplicated:
+            self._forget_unreplicated(high_watermark)
 
-    # Life of the log.
+    def _forget_unreplicated(self, offset: int) -> None:
+        self._unreplicated = {first: last for first, last in self._unreplicated.items() if last >= offset}
+        self._find_first_unstable()
+
+    def _find_first_unstable(self) -> None:
+        first_open = next(iter(self._open), None)
+        first_unreplicated = min(self._unreplicated, default=None)
+        if first_open is None or first_unreplicated is None:
+            self.first_unstable_offset = first_unreplicated if first_open is None else first_open
+        else:
+            self.first_unstable_offset = min(first_open, first_unreplicated)
+
+    # -- the life of the log
 
     def expire(self, now_ms: int) -> None:
-        """Forget producers idle for `producer_id_expiration_ms`, unless in a transaction."""
+        """Forget the producers that have been idle too long, unless in a transaction."""
+        expiration_ms = self._producer_id_expiration_ms
+        for entry in list(self.producers.values()):
+            if entry.transaction_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms:
+                del self.producers[entry.producer_id]
+        for producer_id, guard in list(self._verifications.items()):
+            if now_ms - guard.started_ms >= expiration_ms:
+                del self._verifications[producer_id]
 
-    def log_start_offset_incremented(self, log_start_offset: int) -> None: ...
+    def log_start_offset_incremented(self, log_start_offset: int) -> None:
+        """What lies below is gone; producers stay."""
+        self._forget_unreplicated(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        latest = self.latest_snapshot_offset
+        self._last_snapshot_offset = log_start_offset if latest is None else latest
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Drop snapshots outside the log. If the state is not that of `log_end_offset`, load the latest snapshot;
-        then the caller replays [map_end_offset, log_end_offset)."""
+        """Become the state of a log that begins and ends there, as far as the snapshots go.
+
+        The caller then replays from `map_end_offset` to `log_end_offset`, and sets it.
+        """
+        outside = [at for at in self._snapshots.offsets if not log_start_offset < at <= log_end_offset]
+        self._snapshots.remove(*outside)
+        if log_end_offset == self.map_end_offset:
+            self.log_start_offset_incremented(log_start_offset)
+            return
+        self._clear()
+        self._load_latest_snapshot(log_start_offset)
+        self.expire(now_ms)
+        self._find_first_unstable()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Forget everything and remove all snapshots."""
+        self._clear()
+        self._snapshots.remove(*self._snapshots.offsets)
+        self._last_snapshot_offset = 0
+        self.map_end_offset = offset
 
-    # Snapshots: %020d.snapshot holds the state before that offset.
+    def _clear(self) -> None:
+        self.producers.clear()
+        self._open.clear()
+        self._unreplicated.clear()
+        self.first_unstable_offset = None
+
+    def _load_latest_snapshot(self, log_start_offset: int) -> None:
+        self._last_snapshot_offset = self.map_end_offset = log_start_offset
+        while (offset := self.latest_snapshot_offset) is not None:
+            try:
+                stored = self._snapshots.read(offset)
+            except (CorruptSnapshot, FileNotFoundError):
+                self._snapshots.remove(offset)
+                continue
+            self.producers = {one.producer_id: ProducerEntry.from_snapshot(one) for one in stored}
+            begun = sorted((one.transaction_first_offset, one.producer_id) for one in stored)
+            self._open = {first: producer_id for first, producer_id in begun if first >= 0}
+            self._last_snapshot_offset = self.map_end_offset = offset
+            return
+
+    # -- snapshots
 
     @property
     def latest_snapshot_offset(self) -> int | None:
-        raise NotImplementedError
+        return self._snapshots.offsets[-1] if self._snapshots.offsets else None
 
     @property
     def oldest_snapshot_offset(self) -> int | None:
-        raise NotImplementedError
+        return self._snapshots.offsets[0] if self._snapshots.offsets else None
 
     def take_snapshot(self, *, sync: bool = True) -> str | None:
-        """Write a snapshot at map_end_offset, unless there is one; its path. `sync=False`: see `sync_snapshot`."""
-        raise NotImplementedError
+        """Write a snapshot at `map_end_offset` and return its path; None where there is one already."""
+        offset = self.map_end_offset
+        if offset <= self._last_snapshot_offset:
+            return None
+        path = self._snapshots.write(offset, [entry.to_snapshot() for entry in self.producers.values()])
+        self._last_snapshot_offset = offset
+        if sync:
+            self._snapshots.sync(path)
+        return path
 
     def sync_snapshot(self, path: str) -> None:
-        """Make a snapshot taken with sync=False durable. May be called from another thread."""
+        """Make a snapshot taken without sync durable. May be called from another thread."""
+        self._snapshots.sync(path)
 
-    def remove_snapshots_before(self, offset: int) -> None: ...
+    def remove_snapshots_before(self, offset: int) -> None:
+        self._snapshots.remove(*(at for at in self._snapshots.offsets if at < offset))
 
     def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
-        """On load: keep those at a segment's base offset, and one above all of them (clean shutdown)."""
+        """When a log is loaded: the snapshots of segments stay, and that of a clean shutdown at the end."""
+        self._snapshots.remove_strays(segment_base_offsets)
 
     def forget_snapshot(self, offset: int) -> str | None:
-        """Drop a snapshot from the list and return its path, for a caller that renames it with its segment."""
-        raise NotImplementedError
+        """The path of the snapshot at `offset`, which is the caller's now: it goes with its segment."""
+        if offset not in self._snapshots.offsets:
+            return None
+        self._snapshots.offsets.remove(offset)
+        return self._snapshots.path(offset)
+
+
+def _goes_on(entry: ProducerEntry, header: BatchHeader) -> bool:
+    """Whether the batch belongs to the transaction that is open here."""
+    return entry.transaction_first_offset >= 0 and header.producer_epoch == entry.producer_epoch
