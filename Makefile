@@ -4,17 +4,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
+SECONDS ?= 60
 LISTENER ?= PLAINTEXT://127.0.0.1:9092
 
 RUN := .venv/.done-run
 TOOLS := .venv/.done-tools
 SPARK := .venv/.done-spark
+FUZZ := .venv/.done-fuzz
 JARS := .cache/kafka/.done .cache/kafka-3.9.2/.done .cache/kafka-4.3.1/.done
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement
 MAVEN := mvn -q -B -f compat_tests/pom.xml
 
-.PHONY: help setup setup-tests run check test lint lock clean
+.PHONY: help setup setup-tests run check test lint bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,10 +39,17 @@ lint: $(TOOLS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-lock: .cache/lock/bin/uv ## renew the three lock files from pyproject.toml
+bench: $(TOOLS) ## measure; most figures are ratios to something in the same run
+	@for file in benchmarks/*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
+
+fuzz: $(FUZZ) ## malformed bytes against every decoder (SECONDS=60)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
+lock: .cache/lock/bin/uv ## renew the lock files from pyproject.toml
 	$(UV_COMPILE) --upgrade -o requirements.lock
 	$(UV_COMPILE) --upgrade --extra test -c requirements.lock -o requirements-test.lock
 	$(UV_COMPILE) --upgrade --extra spark -c requirements.lock -o requirements-spark.lock
+	$(UV_COMPILE) --upgrade --extra fuzz -c requirements.lock -o requirements-fuzz.lock
 
 clean: ## remove everything that make made here
 	rm -rf .venv .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -63,6 +72,11 @@ $(TOOLS): requirements-test.lock $(RUN)
 
 $(SPARK): requirements-spark.lock $(RUN)
 	$(PIP) requirements-spark.lock
+	@touch $@
+
+# Where atheris has no wheel, the fuzzer does without it, and says so.
+$(FUZZ): requirements-fuzz.lock $(TOOLS)
+	-$(PIP) requirements-fuzz.lock --only-binary :all:
 	@touch $@
 
 # Without Maven the tests that compare with Apache Kafka skip, and say so.
