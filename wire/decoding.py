@@ -241,7 +241,7 @@ class _DecoderWriter:
         element = source.local("e")
         inside = (*path[:-1], Step(path[-1].name, array))
         source.emit(f"{array} = {target} = []")
-        source.emit(f"for _ in range({count}):")
+        source.emit(f"for _ in range({count}) if {count} else ():")
         source.depth += 1
         if isinstance(kind, Primitive):
             self.primitive(kind, element, inside, compact, nullable=False)

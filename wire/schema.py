@@ -21,6 +21,7 @@ importing every table costs milliseconds. Type checkers see ordinary dataclasses
 
 from __future__ import annotations
 
+import sys
 import typing
 from collections.abc import Callable
 from functools import cache
@@ -183,8 +184,21 @@ def info_of(cls: type) -> MessageInfo:
 @cache
 def fields_of(cls: type) -> tuple[Field, ...]:
     """The fields of a message or struct, in wire order, with types resolved."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return tuple(_resolve(name, hints[name], note) for name, note in cls.__dict__["__notes__"].items())
+    hints = cls.__dict__["__annotations__"]
+    return tuple(
+        _resolve(name, _evaluate(hints[name], cls), note) for name, note in cls.__dict__["__notes__"].items()
+    )
+
+
+_evaluated: dict[tuple[str, str], Any] = {}
+
+
+def _evaluate(annotation: str, cls: type) -> Any:
+    """The type behind an annotation, which stands as text; most texts occur many times in a module."""
+    key = (annotation, cls.__module__)
+    if key not in _evaluated:
+        _evaluated[key] = eval(annotation, vars(sys.modules[cls.__module__]))
+    return _evaluated[key]
 
 
 def _with_slots(cls: type[T], info: MessageInfo | None) -> type[T]:
