@@ -2,24 +2,38 @@
 
 The first byte of an input chooses the decoder, the second the version; the rest is the frame. Whatever comes
 out but WireError (or InvalidBatch, where batches are validated) is a finding: the input is printed and the
-run ends with status 1. Inputs worth keeping belong into `tests/wire/`, as tests of their own.
+run ends with status 1. What atheris found interesting stays in .cache/fuzz; inputs worth keeping belong
+into `tests/wire/`, as tests of their own.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import sys
 import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+try:
+    import atheris
+except ImportError:
+    atheris = None
+
+with atheris.instrument_imports(include=["wire"]) if atheris else contextlib.nullcontext():
+    from wire.codec import decoder, encode
+    from wire.errors import KafkaError, WireError
+    from wire.record_validation import validate_produced, validate_records
+    from wire.records import Record, batch_headers, build_batch, records
 
 from tests.wire.random_messages import ALL_MESSAGES, random_message, versions_of
 from tests.wire.test_fuzz import mutate
-from wire.codec import decode, encode
-from wire.errors import KafkaError, WireError
-from wire.record_validation import validate_produced, validate_records
-from wire.records import batch_headers, build_batch, records
 
 LIMIT = 1 << 20
+CORPUS = Path(__file__).parents[1] / ".cache" / "fuzz"
 BATCHES = len(ALL_MESSAGES)
 
 
@@ -33,9 +47,16 @@ def run_one(data: bytes) -> None:
         else:
             cls = ALL_MESSAGES[choice]
             versions = versions_of(cls)
-            decode(cls, frame, versions[data[1] % len(versions)])
+            instrumented_decoder(cls, versions[data[1] % len(versions)])(frame)
     except (WireError, KafkaError):
         return
+
+
+@cache
+def instrumented_decoder(cls: type, version: int) -> Callable[[bytes], Any]:
+    """Decoders are compiled at run time, where atheris does not look by itself."""
+    function = decoder(cls, version)
+    return atheris.instrument_func(function) if atheris else function
 
 
 def read_batches(frame: bytes) -> None:
@@ -46,7 +67,7 @@ def read_batches(frame: bytes) -> None:
 
 def seeds(rng: random.Random) -> list[bytes]:
     """One valid input for every decoder and version, and some batches."""
-    found = [bytes((BATCHES, 0)) + build_batch([(b"key", b"value")])]
+    found = [bytes((BATCHES, 0)) + build_batch([Record(0, 1, b"key", b"value", ())])]
     for choice, cls in enumerate(ALL_MESSAGES):
         for index, version in enumerate(versions_of(cls)):
             found.append(bytes((choice, index)) + encode(random_message(rng, cls, version), version))
@@ -73,15 +94,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_args()
-    try:
-        import atheris
-    except ImportError:
+    if not atheris:
         print(f"random mutations (atheris is not installed), seed {options.seed}")
         print(f"{run_random(options.seconds, options.seed)} inputs, nothing but the errors that are meant")
         return
-    atheris.instrument_all()
+    CORPUS.mkdir(parents=True, exist_ok=True)
+    for number, data in enumerate(seeds(random.Random(options.seed))):
+        (CORPUS / f"seed-{number}").write_bytes(data)
     limits = [f"-max_total_time={options.seconds}", f"-seed={options.seed % (1 << 31)}", "-max_len=4096"]
-    atheris.Setup([sys.argv[0], *limits], run_one)
+    atheris.Setup([sys.argv[0], *limits, str(CORPUS)], run_one)
     atheris.Fuzz()
 
 
