@@ -320,6 +320,7 @@ class _Varints(dict[int, bytes]):
     """Zigzag varints by the number they stand for; those of small numbers are remembered."""
 
     def __missing__(self, number: int) -> bytes:
+        number = (number - _MIN_INT64 & _UINT64) + _MIN_INT64  # the difference of two times may wrap
         raw = (number << 1 ^ number >> 63) & _UINT64
         encoded = bytearray()
         while raw >= 0x80:
