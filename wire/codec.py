@@ -38,7 +38,7 @@ def decoder(cls: type[T], version: int) -> Decoder[T]:
     function = _decoders.get((cls, version))
     if function is None:
         function = _decoders[cls, version] = _compile_decoder(cls, version)
-    return cast(Decoder[T], function)
+    return cast("Decoder[T]", function)
 
 
 def encoder(cls: type[T], version: int) -> Encoder[T]:
@@ -46,7 +46,7 @@ def encoder(cls: type[T], version: int) -> Encoder[T]:
     function = _encoders.get((cls, version))
     if function is None:
         function = _encoders[cls, version] = _compile_encoder(cls, version)
-    return cast(Encoder[T], function)
+    return cast("Encoder[T]", function)
 
 
 def decode(cls: type[T], data: bytes | memoryview, version: int) -> T:
