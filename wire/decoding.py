@@ -217,7 +217,9 @@ class _DecoderWriter:
         if nullable:
             source.depth -= 1
 
-    def check_count(self, kind: Primitive | type, path: Path, compact: bool, count: str, nullable: bool) -> str:
+    def check_count(
+        self, kind: Primitive | type, path: Path, compact: bool, count: str, nullable: bool
+    ) -> str:
         """Refuse a count that the remaining bytes cannot hold; returns the fewest bytes the elements take."""
         if isinstance(kind, Primitive):
             smallest = kind.size or (1 if compact else 2 if kind.name == "string" else 4)
