@@ -184,7 +184,7 @@ def info_of(cls: type) -> MessageInfo:
 @cache
 def fields_of(cls: type) -> tuple[Field, ...]:
     """The fields of a message or struct, in wire order, with types resolved."""
-    hints = cls.__dict__["__annotations__"]
+    hints = cls.__annotations__
     return tuple(
         _resolve(name, _evaluate(hints[name], cls), note) for name, note in cls.__dict__["__notes__"].items()
     )
