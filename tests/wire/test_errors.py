@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from tests.wire.test_tables_against_kafka import JARS
+from tests.wire.kafka_jars import clients_class_path, run_java
 from wire.errors import ErrorCode, KafkaError
-
-JAVA = Path(__file__).parent / "java" / "ErrorsDump.java"
 
 
 def test_codes_are_integers_with_a_sentence_each() -> None:
@@ -29,10 +23,6 @@ def test_a_kafka_error_carries_its_code_and_speaks() -> None:
 
 @pytest.mark.slow
 def test_codes_and_retriability_agree_with_kafka_itself() -> None:
-    jars = [JARS / "kafka-clients-4.4.0.jar", JARS / "slf4j-api-1.7.36.jar"]
-    if not shutil.which("java") or not all(jar.exists() for jar in jars):
-        pytest.skip("needs java and Kafka's jars; `make setup-tests` fetches them where Maven is installed")
-    command = ["java", "-cp", ":".join(map(str, jars)), str(JAVA)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    theirs = {tuple(line.split()) for line in done.stdout.splitlines()}
+    lines = run_java(clients_class_path("4.4.0"), "ErrorsDump.java")
+    theirs = {tuple(line.split()) for line in lines}
     assert theirs == {(str(int(c)), c.name, str(c.retriable).lower()) for c in ErrorCode}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +14,7 @@ import kafka.codec
 import pytest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
+from tests.wire.kafka_jars import clients_class_path, run_java
 from wire.compression import Codec, compress
 from wire.record_batch import assembled
 from wire.records import (
@@ -39,7 +39,6 @@ from wire.records import (
 )
 
 TIME = 1_700_000_000_000
-CHECK = Path(__file__).parent / "java" / "RecordsCheck.java"
 
 RICH = [
     Record(
@@ -221,15 +220,14 @@ def with_section(batch: bytes, codec: Codec, section: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def java(
-    tmp_path_factory: pytest.TempPathFactory, kafka_jars: Callable[[str], str]
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, Path, list[str]]:
     """Batches of ours, batches of Kafka's, and what Kafka says of them all."""
     theirs, ours = tmp_path_factory.mktemp("kafka"), tmp_path_factory.mktemp("kbroker")
     for name, batch in our_batches():
         (ours / name).write_bytes(batch)
-    command = ["java", "-cp", kafka_jars("4.4.0"), str(CHECK), str(ours), str(theirs)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    return ours, theirs, done.stdout.splitlines()
+    said = run_java(clients_class_path("4.4.0"), "RecordsCheck.java", str(ours), str(theirs))
+    return ours, theirs, said
 
 
 @pytest.mark.slow

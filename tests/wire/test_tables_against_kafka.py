@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from tests.wire.kafka_jars import needed
 from tests.wire.random_messages import ALL_MESSAGES, api_messages, versions_of
 from tests.wire.schema_oracle import DELIBERATE, PREVIEW, differences, load_specifications, valid_versions
 from wire.api import ApiKey, api
 from wire.schema import REQUIRED, fields_of, info_of
 from wire.source import minimum_struct_size
 
-JARS = Path(__file__).parents[2] / ".cache" / "kafka"
 JAR_NAMES = (
     "kafka-clients-3.9.2",
     "kafka-clients-4.4.0",
@@ -118,9 +118,7 @@ def specifications(source: str) -> dict[str, dict[str, Any]]:
         assert package is not None
         assert package.origin is not None
         return load_specifications(Path(package.origin).parent / "protocol" / "schemas" / "resources")
-    jar = JARS / f"{source}.jar"
-    if not jar.exists():
-        pytest.skip(f"{jar.name} is not here; `make setup-tests` fetches it where Maven is installed")
+    [jar] = needed(source)
     return load_specifications(jar)
 
 
