@@ -21,6 +21,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import sys
 import threading
 from collections import deque
@@ -158,10 +159,11 @@ class Disk:
         self.sync_dir(parent(path))
 
     def exists(self, path: str) -> bool:
-        return os.path.exists(path)
+        return _status(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        return os.path.isdir(path)
+        status = _status(path)
+        return status is not None and stat.S_ISDIR(status.st_mode)
 
     def size(self, path: str) -> int:
         return os.stat(path).st_size
@@ -179,7 +181,7 @@ class Disk:
         os.remove(path)
 
     def remove_tree(self, path: str) -> None:
-        if os.path.exists(path):
+        if self.exists(path):
             shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
@@ -288,7 +290,9 @@ class DiskFile:
             self._users -= 1
             last = not self._users
         if last:
-            os.close(self._descriptor)
+            # The number will be another file's: a late call must fail, not reach that one.
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
 
 
 class DiskLock:
@@ -319,6 +323,14 @@ class DiskLock:
         if self._identity in self._held:
             self._held.remove(self._identity)
             os.close(self._descriptor)
+
+
+def _status(path: str) -> os.stat_result | None:
+    """None where nothing is there; but a disk that does not answer is an error, unlike in `os.path`."""
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _write_all(descriptor: int, buffers: Sequence[Buffer], position: int) -> None:
