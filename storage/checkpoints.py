@@ -160,9 +160,12 @@ def read_partition_metadata(files: Files, directory: str) -> bytes | None:
     return topic_id
 
 
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    return f"version: {CHECKPOINT_VERSION}\ntopic_id: {uuid_to_text(topic_id)}".encode()
+
+
 def write_partition_metadata(files: Files, directory: str, topic_id: bytes) -> None:
-    text = f"version: {CHECKPOINT_VERSION}\ntopic_id: {uuid_to_text(topic_id)}"
-    files.replace(f"{directory}/{PARTITION_METADATA}", text.encode())
+    files.replace(f"{directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
 
 
 def _field(path: str, lines: list[str], index: int) -> str:

@@ -1,0 +1,259 @@
+"""Appending batches to a log, as leader and as follower.
+
+Rules:
+- Batches were validated by `wire`; the CRC was checked where they came in. Nothing is parsed twice, and
+  bytes are copied only where LogAppendTime changes what the CRC covers.
+- The leader gives each batch its offset and its own epoch, by replacing the first 16 bytes on their way
+  to the disk. A follower keeps both, and checks that offsets grow.
+- Batches that come together go to the active segment in one write. Producer state moves with each batch,
+  so that the next one is checked against it; everything else moves when the write has succeeded. If it
+  fails the log is offline, and all of its memory with it.
+- A resend is answered with the offsets of its first copy and not written (conformance 34). A refusal of
+  one batch does not concern the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.errors import StorageError
+from storage.files import Buffer
+from storage.log_config import LogConfig
+from storage.producer_state import EndMarker, Origin, VerificationGuard, end_marker
+from wire.errors import ErrorCode, KafkaError, WireError
+from wire.record_batch import (
+    CONTROL_FLAG,
+    LOG_OVERHEAD,
+    BatchHeader,
+    assigned_prefix,
+    batch_headers,
+    crc_is_valid,
+    with_log_append_time,
+)
+from wire.records import records
+
+if TYPE_CHECKING:
+    from storage.log import UnifiedLog
+
+NO_TIMESTAMP = -1
+ASSIGNED = 16
+"""The bytes in front of a batch that the leader replaces: base offset, length, leader epoch."""
+
+
+class Appended(NamedTuple):
+    """Where a batch is; for a resend that was recognised, where its first copy is."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """-1 under CreateTime, unless the batch is a duplicate (conformance 30, 34)."""
+    log_start_offset: int
+    is_duplicate: bool = False
+
+
+class UnexpectedOffset(KafkaError):
+    """A batch from the leader that begins before the end of this log."""
+
+    def __init__(self, name: str, first_offset: int, log_end_offset: int) -> None:
+        super().__init__(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"{name}: a batch to be copied begins at {first_offset}, before the log end {log_end_offset}",
+        )
+        self.first_offset = first_offset
+
+
+class Run:
+    """Batches that will be written to the active segment together."""
+
+    __slots__ = ("buffers", "next_offset", "size", "written")
+
+    def __init__(self, next_offset: int) -> None:
+        self.buffers: list[Buffer] = []
+        self.written: list[tuple[int, int, int]] = []
+        """Size, last offset and largest timestamp of each batch."""
+        self.size = 0
+        self.next_offset = next_offset
+
+    def clear(self) -> None:
+        self.buffers.clear()
+        self.written.clear()
+        self.size = 0
+
+
+def append_as_leader(
+    log: UnifiedLog,
+    batches: Sequence[tuple[Buffer, BatchHeader]],
+    leader_epoch: int,
+    now_ms: int,
+    *,
+    origin: Origin = Origin.CLIENT,
+    guards: Mapping[int, VerificationGuard] | None = None,
+    transaction_version: int = 0,
+) -> list[Appended | KafkaError]:
+    """Append batches in order; an outcome for each. They may be refused with 10, 18, 45, 47, 48, 52.
+
+    `guards` are those of producers whose transactions were verified. StorageError where the log is, or goes,
+    offline: then nothing of this call counts.
+    """
+    log.check_online()
+    outcomes: list[Appended | KafkaError] = []
+    leader = _Leader(log, leader_epoch, now_ms, origin, guards or {}, transaction_version)
+    try:
+        log.assign_leader_epoch(leader_epoch)
+        for batch, header in batches:
+            try:
+                outcomes.append(leader.stage(batch, header))
+            except StorageError:
+                raise
+            except KafkaError as refusal:
+                outcomes.append(refusal)
+        log.write(leader.run)
+    except BaseException as error:
+        raise log.fail(error) from error
+    return outcomes
+
+
+class _Leader:
+    """One call of `append_as_leader`: who appends, and what is to be written."""
+
+    __slots__ = ("guards", "leader_epoch", "log", "now_ms", "origin", "run", "transaction_version")
+
+    def __init__(
+        self,
+        log: UnifiedLog,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin,
+        guards: Mapping[int, VerificationGuard],
+        transaction_version: int,
+    ) -> None:
+        self.log = log
+        self.run = Run(log.log_end_offset)
+        self.leader_epoch = leader_epoch
+        self.now_ms = now_ms
+        self.origin = origin
+        self.guards = guards
+        self.transaction_version = transaction_version
+
+    def stage(self, batch: Buffer, header: BatchHeader) -> Appended:
+        """Give the batch its place; KafkaError where it is refused."""
+        log, run = self.log, self.run
+        config, producers = log.config, log.producers
+        size = header.batch_length + LOG_OVERHEAD
+        if size > config.max_message_bytes or size > config.segment_bytes:
+            raise _too_large(size, config)
+        marker = None
+        is_control = header.attributes & CONTROL_FLAG
+        if is_control:
+            marker = self._checked_marker(batch, header)
+        elif header.producer_id >= 0:
+            duplicate = producers.check_append(header, self.origin, self.guards.get(header.producer_id))
+            if duplicate is not None:
+                return Appended(*duplicate, log.log_start_offset, is_duplicate=True)
+        append_time_ms = NO_TIMESTAMP
+        if config.log_append_time:
+            append_time_ms = self.now_ms
+            batch = with_log_append_time(batch, append_time_ms)
+            header = BatchHeader.parse(batch)
+        first_offset = run.next_offset
+        last_offset = first_offset + header.last_offset_delta
+        max_timestamp = header.max_timestamp
+        _make_room(log, run, size, first_offset, last_offset, max_timestamp, self.now_ms)
+        if marker is not None:
+            completed = producers.update_marker(header, marker, first_offset, max_timestamp)
+            if completed is not None:
+                log.end_transaction(completed)
+        elif header.producer_id >= 0 and not is_control:
+            producers.update(header, first_offset)
+        run.buffers.append(assigned_prefix(header, first_offset, self.leader_epoch))
+        run.buffers.append(memoryview(batch)[ASSIGNED:])
+        run.written.append((size, last_offset, max_timestamp))
+        run.size += size
+        run.next_offset = last_offset + 1
+        return Appended(first_offset, last_offset, append_time_ms, log.log_start_offset)
+
+    def _checked_marker(self, batch: Buffer, header: BatchHeader) -> EndMarker | None:
+        """None for control batches that end no transaction."""
+        try:
+            record = next(records(batch, 0, header), None)
+            marker = None if record is None else end_marker(record)
+        except WireError as error:
+            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+        if marker is not None:
+            self.log.producers.check_marker(header, marker, self.origin, self.transaction_version)
+        return marker
+
+
+def _make_room(
+    log: UnifiedLog,
+    run: Run,
+    size: int,
+    first_offset: int,
+    last_offset: int,
+    max_timestamp: int,
+    now_ms: int,
+) -> bool:
+    """Whether the batch about to join the run begins a new segment; then the run is written before."""
+    active = log.segments.active
+    rolls = active.is_full_for(log.config, run.size, size, last_offset, max_timestamp, now_ms)
+    if rolls:
+        log.write(run)
+        log.roll(now_ms, first_offset)
+        active = log.segments.active
+    if not run.size and not active.size:
+        active.first_timestamp = max_timestamp
+    return rolls
+
+
+def _too_large(size: int, config: LogConfig) -> KafkaError:
+    if size > config.max_message_bytes:
+        why = f"the batch has {size} bytes, max.message.bytes is {config.max_message_bytes}"
+        return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, why)
+    why = f"the batch has {size} bytes, segment.bytes is {config.segment_bytes}"
+    return KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, why)
+
+
+def append_as_follower(log: UnifiedLog, data: Buffer, now_ms: int) -> Appended | None:
+    """Append what a leader sent, as it is; None where no whole batch is in it.
+
+    KafkaError 2 where the bytes are damaged and UnexpectedOffset where they do not follow: then nothing is
+    appended. Offsets may leave gaps, as compaction does.
+    """
+    log.check_online()
+    view = memoryview(data)
+    found = _checked_batches(log, view)
+    if not found:
+        return None
+    run = Run(log.log_end_offset)
+    start = 0
+    try:
+        for position, header in found:
+            size, last_offset, max_timestamp = header.size, header.last_offset, header.max_timestamp
+            if _make_room(log, run, size, header.base_offset, last_offset, max_timestamp, now_ms):
+                start = position
+            log.take_over(header, view, position)
+            run.buffers[:] = [view[start : position + size]]
+            run.written.append((size, last_offset, max_timestamp))
+            run.size += size
+            run.next_offset = last_offset + 1
+        log.write(run)
+    except BaseException as error:
+        raise log.fail(error) from error
+    return Appended(found[0][1].base_offset, log.log_end_offset - 1, NO_TIMESTAMP, log.log_start_offset)
+
+
+def _checked_batches(log: UnifiedLog, view: memoryview) -> list[tuple[int, BatchHeader]]:
+    found = []
+    least_offset = log.log_end_offset
+    try:
+        for position, header in batch_headers(view):
+            if not crc_is_valid(view, position, header):
+                raise WireError(f"the checksum of the batch at offset {header.base_offset} does not match")
+            if header.base_offset < least_offset:
+                raise UnexpectedOffset(log.name, header.base_offset, least_offset)
+            least_offset = header.next_offset
+            found.append((position, header))
+    except WireError as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.name}, from the leader: {error}") from error
+    return found

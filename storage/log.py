@@ -1,0 +1,395 @@
+"""The log of one partition: batches in segments, one offset after another.
+
+    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
+    recovery_point <= log_end_offset
+
+Rules:
+- One owner, one thread. A `Flush` is the only thing that another thread may run. No clock: now_ms is
+  passed in.
+- What is appended was validated by `wire`. The leader assigns offsets and its epoch; a follower keeps
+  both. Several small batches that arrive together are one write.
+- A batch counts when its write has succeeded: before that no offset, no index and no reader knows of it.
+  Any error of the disk takes the log offline, and memory with it: whatever the log knows is then made
+  again from the files when it is next loaded. So there is nothing to undo, and nothing half-written is
+  ever served. A full disk is no exception; this is also what Kafka does, per directory instead of per
+  log.
+- A log that is offline raises the StorageError it went offline with, from every method. Others go on.
+- `recovery_point` says up to where everything is durable: batches, what the indexes make of them, leader
+  epochs and file names. Only a finished flush raises it. What lies above is read again after a crash.
+- Truncation is durable before it returns, newest segment first, so that what was cut off cannot reappear
+  behind something written later. Whoever truncates must checkpoint the recovery point before the next
+  append.
+
+Loading is told in `recovery.py`, removing old segments in `retention.py`, compaction's exchange of
+segments in `replacement.py`, look-ups by time in `timestamps.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from storage import appending, reading, retention, timestamps, truncation
+from storage.appending import Run
+from storage.checkpoints import LEADER_EPOCHS, write_leader_epochs
+from storage.errors import LogDirectoryFailed, StorageError
+from storage.files import Buffer, Files
+from storage.invariants import invariant
+from storage.leader_epochs import LeaderEpochs
+from storage.log_config import LogConfig
+from storage.producer_state import CompletedTransaction, ProducerState
+from storage.segment import DELETED, LogSegment
+from storage.segments import Segments
+from wire.record_batch import BatchHeader
+
+logger = logging.getLogger(__name__)
+
+SNAPSHOT_INTERVAL_BYTES = 16 << 20
+"""What a producer snapshot within a segment is worth: so much less to read after a crash."""
+
+
+class Flush(NamedTuple):
+    """What has to be synced for everything below `offset` to be durable. `run` may be called in a thread."""
+
+    offset: int
+    generation: int
+    targets: tuple[Callable[[], object], ...]
+
+    def run(self) -> None:
+        for target in self.targets:
+            target()
+
+
+class UnifiedLog:
+    """One partition's log. `recovery.py` makes them."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        segments: Segments,
+        leader_epochs: LeaderEpochs,
+        producers: ProducerState,
+        *,
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        topic_id: bytes | None = None,
+        jitter: Callable[[int], int] = lambda limit_ms: 0,
+    ) -> None:
+        """`jitter` draws from [0, limit_ms)."""
+        self.files = files
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.segments = segments
+        self.leader_epochs = leader_epochs
+        self.producers = producers
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.offline: StorageError | None = None
+        self._high_watermark = log_start_offset
+        self._jitter = jitter
+        self._generation = 0
+        """Counts truncations: a flush that began before one says nothing about what was written after it."""
+        self.unsynced: list[Callable[[], object]] = []
+        """What the next flush has to sync besides the active segment."""
+        self._flushes_running = 0
+        self._deleted: list[tuple[LogSegment, int | None]] = []
+        """Renamed segments, and when to remove them."""
+        self.is_changed = False
+        """Whether closing has something to write."""
+        self._snapshot_size = segments.active.size
+        """The size of the active segment when the last snapshot was taken."""
+        self._check_order()
+
+    def __repr__(self) -> str:
+        return f"<UnifiedLog {self.name} [{self.log_start_offset}, {self.log_end_offset})>"
+
+    append_as_leader = appending.append_as_leader
+    append_as_follower = appending.append_as_follower
+    read = reading.read
+    truncate_to = truncation.truncate_to
+    truncate_fully_and_start_at = truncation.truncate_fully_and_start_at
+    delete_records_before = retention.delete_records_before
+    delete_old_segments = retention.delete_old_segments
+    offset_for_timestamp = timestamps.offset_for_timestamp
+
+    # -- offsets
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of all batches."""
+        return self.segments.size
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark
+
+    @high_watermark.setter
+    def high_watermark(self, offset: int) -> None:
+        """Kept between log start and log end. That it never goes backwards is the partition's business."""
+        self._high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.producers.high_watermark_updated(self._high_watermark)
+        self._check_order()
+
+    @property
+    def last_stable_offset(self) -> int:
+        """No transaction that begins below this is open (conformance 43)."""
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self._high_watermark:
+            return self._high_watermark
+        return max(unstable, self.log_start_offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """The largest epoch not above the one asked for, and where it ends; (-1, -1) (conformance 65)."""
+        return self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
+
+    def assign_leader_epoch(self, leader_epoch: int) -> None:
+        """What is appended from now on is written in this epoch."""
+        if leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+
+    def raise_log_start_offset(self, offset: int) -> bool:
+        """Whether that changed anything. Durable when the owner has checkpointed it."""
+        if offset <= self.log_start_offset:
+            return False
+        invariant(offset <= self._high_watermark, "log_start_offset never passes the high watermark")
+        self.log_start_offset = offset
+        self.leader_epochs.truncate_from_start(offset)
+        self.producers.log_start_offset_incremented(offset)
+        self._check_order()
+        return True
+
+    def set_offsets(self, log_start_offset: int, log_end_offset: int, recovery_point: int) -> None:
+        """After a truncation."""
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.recovery_point = recovery_point
+        self.is_changed = True
+        self._generation += 1
+        self.high_watermark = self._high_watermark
+
+    def _check_order(self) -> None:
+        invariant(
+            self.log_start_offset <= self.last_stable_offset <= self._high_watermark <= self.log_end_offset,
+            "log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset",
+        )
+        invariant(self.recovery_point <= self.log_end_offset, "recovery_point <= log_end_offset")
+
+    # -- going offline
+
+    def check_online(self) -> None:
+        """Raise the error that took the log offline, if any."""
+        if self.offline is not None:
+            raise self.offline
+
+    def fail(self, error: BaseException) -> BaseException:
+        """Go offline, for good; what to raise."""
+        if self.offline is None:
+            if isinstance(error, StorageError):
+                self.offline = error
+            elif isinstance(error, OSError):
+                self.offline = LogDirectoryFailed.from_os_error(error, self.directory)
+            else:
+                self.offline = StorageError(self.directory, f"{type(error).__name__}: {error}")
+            logger.error("Log %s goes offline: %s", self.name, self.offline, exc_info=error)
+        return self.offline if isinstance(error, Exception) else error
+
+    # -- writing
+
+    def write(self, run: Run) -> None:
+        """Write staged batches to the active segment; they count from here on."""
+        if not run.buffers:
+            return
+        self.segments.active.append(run.buffers, run.written)
+        invariant(run.next_offset > self.log_end_offset, "an append moves the log end")
+        self.log_end_offset = self.producers.map_end_offset = run.next_offset
+        self.is_changed = True
+        run.clear()
+        if self.log_end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush()
+
+    def take_over(self, header: BatchHeader, buffer: Buffer, position: int) -> None:
+        """What a batch that was checked elsewhere means for leader epochs, producers and transactions."""
+        if header.leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+        ended = self.producers.replay(header, buffer, position)
+        if ended is not None:
+            self._index_transaction(*ended)
+
+    def end_transaction(self, completed: CompletedTransaction) -> None:
+        """A marker is about to be written."""
+        last_stable_offset = self.producers.last_stable_offset(completed)
+        self.producers.complete(completed)
+        self._index_transaction(completed, last_stable_offset)
+
+    def _index_transaction(self, completed: CompletedTransaction, last_stable_offset: int) -> None:
+        if completed.is_aborted:
+            self.segments.active.index_transaction(completed, last_stable_offset)
+            self.unsynced.append(self.segments.active.transaction_index.sync)
+
+    def roll(self, now_ms: int, base_offset: int | None = None) -> None:
+        """Begin a new segment, unless the active one is empty; a gap before `base_offset` stays a gap."""
+        base_offset = self.log_end_offset if base_offset is None else base_offset
+        closed = self.segments.active
+        if closed.base_offset == base_offset:
+            return
+        try:
+            closed.finish()
+            self.add_segment(base_offset, now_ms)
+            self.unsynced.append(closed.sync)
+            self.producers.map_end_offset = base_offset
+            self.producers.take_snapshot(sync=False)
+        except OSError as error:
+            raise self.fail(error) from error
+
+    def add_segment(self, base_offset: int, now_ms: int) -> None:
+        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        self.segments.add(
+            LogSegment.create(
+                self.files,
+                self.directory,
+                base_offset,
+                self.config,
+                now_ms=now_ms,
+                roll_jitter_ms=self._jitter(jitter_ms) if jitter_ms else 0,
+            )
+        )
+        self.unsynced.append(partial(self.files.sync_dir, self.directory))
+
+    # -- making durable
+
+    def begin_flush(self) -> Flush:
+        """What would make everything appended so far durable; to be run, and then finished or abandoned."""
+        self.check_online()
+        targets, self.unsynced = self.unsynced, []
+        epochs = self.leader_epochs
+        if epochs.dirty:
+            targets.append(partial(write_leader_epochs, self.files, epochs.path, epochs.entries))
+            epochs.dirty = False
+        try:
+            targets.append(self.segments.active.file.sync)
+        except OSError as error:
+            raise self.fail(error) from error
+        self._flushes_running += 1
+        return Flush(self.log_end_offset, self._generation, tuple(targets))
+
+    def finish_flush(self, flush: Flush) -> None:
+        """It was run without an error."""
+        self._flushes_running -= 1
+        if flush.generation == self._generation and flush.offset > self.recovery_point:
+            self.recovery_point = flush.offset
+
+    def abandon_flush(self, error: BaseException) -> BaseException:
+        """It failed. Nobody may try again: the kernel has forgotten what it could not write."""
+        self._flushes_running -= 1
+        return self.fail(error)
+
+    def flush(self) -> None:
+        """Make everything appended so far durable, here and now."""
+        flush = self.begin_flush()
+        try:
+            flush.run()
+        except BaseException as error:
+            raise self.abandon_flush(error) from error
+        self.finish_flush(flush)
+
+    def checkpoint(self) -> None:
+        """Bound what a crash makes us read again: write index entries, and now and then a snapshot."""
+        self.check_online()
+        active = self.segments.active
+        try:
+            active.flush_indexes()
+            if active.size - self._snapshot_size >= SNAPSHOT_INTERVAL_BYTES:
+                self._snapshot_size = active.size
+                latest = self.producers.latest_snapshot_offset
+                if latest is not None and latest not in self.segments.base_offsets:
+                    self._forget_snapshot(latest)
+                self.producers.take_snapshot(sync=False)
+        except OSError as error:
+            raise self.fail(error) from error
+
+    # -- the life of the files
+
+    def remove_segments(self, segments: Iterable[LogSegment], *, sync: bool = False) -> None:
+        """Take segments out of the log: their files get another name now, and go in a while."""
+        for segment in segments:
+            self.segments.remove(segment)
+            segment.rename(DELETED, sync=sync)
+            self._deleted.append((segment, None))
+
+    def remove_deleted_files(self, now_ms: int) -> None:
+        """Remove the files of segments that were taken out file.delete.delay.ms ago."""
+        self.check_online()
+        if self._flushes_running:
+            return
+        remaining: list[tuple[LogSegment, int | None]] = []
+        try:
+            for segment, due_ms in self._deleted:
+                due_ms = now_ms + self.config.file_delete_delay_ms if due_ms is None else due_ms
+                if due_ms > now_ms:
+                    remaining.append((segment, due_ms))
+                else:
+                    segment.remove()
+                    if segment.base_offset not in self.segments.base_offsets:
+                        self._forget_snapshot(segment.base_offset)
+        except OSError as error:
+            raise self.fail(error) from error
+        self._deleted = remaining
+
+    def _forget_snapshot(self, offset: int) -> None:
+        path = self.producers.forget_snapshot(offset)
+        if path is not None and self.files.exists(path):
+            self.files.remove(path)
+
+    def release_idle_files(self) -> None:
+        """Close the files of old segments that nobody has used since the last call."""
+        if self._flushes_running or self.unsynced or self.offline is not None:
+            return
+        for segment in self.segments:
+            if not segment.used and segment is not self.segments.active:
+                segment.release()
+            segment.used = False
+
+    def moved(self, directory: str) -> None:
+        """The directory was renamed."""
+        self.directory = self.producers.directory = directory
+        self.leader_epochs.path = f"{directory}/{LEADER_EPOCHS}"
+        for segment in self.segments:
+            segment.moved(directory)
+
+    def close(self) -> None:
+        """Make everything durable, so that the log can be opened again without reading it, and release it."""
+        self.check_online()
+        invariant(not self._flushes_running, "no flush is running when a log is closed")
+        try:
+            if self.is_changed:
+                self.segments.active.finish()
+                self.unsynced.append(self.segments.active.sync)
+                self.flush()
+                self.leader_epochs.flush()
+                self.producers.take_snapshot()
+        except OSError as error:
+            raise self.fail(error) from error
+        self.release()
+
+    def release(self) -> None:
+        """Close all files, as they are."""
+        for segment in [*self.segments, *(segment for segment, _ in self._deleted)]:
+            with suppress(OSError):
+                # The indexes would like to write what they hold; a log that is offline may not be able to.
+                segment.release()

@@ -1,0 +1,321 @@
+"""Opening the log in a directory, whatever state it was left in.
+
+After a clean shutdown nothing is read but the names and sizes of the files, the leader epochs and the
+latest producer snapshot: the log ends at its recovery point. (The first use of the active segment makes
+sure of it.)
+
+After a crash (conformance 88):
+- Everything below the recovery point is as it was. From there on each batch is read, and its checksum
+  verified; the log ends before the first that is damaged or incomplete, and what follows is removed.
+  Indexes, aborted transactions, leader epochs and producers are made again from what is good, and all of
+  it is synced.
+- Producers begin with the newest snapshot that is sound, and go on with the headers of the batches after
+  it.
+
+At any time:
+- What compaction, retention or truncation left halfway is finished or removed: `replacement.py`.
+- An index that is missing or not sound is made again from its segment; leader epochs, if their file is
+  missing or cannot be read, from the headers of all batches; a snapshot that is not sound is replaced by
+  an older one and more headers. None of these files can take a batch with it.
+- A log that ends before its log start offset has lost its files. It goes on there, empty.
+
+Recovery may run in a thread of its own: until it returns, nobody else knows of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from storage.batch_scan import CorruptBatch, checked_batches, header_at, headers
+from storage.checkpoints import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    encode_partition_metadata,
+    read_partition_metadata,
+)
+from storage.errors import CorruptCheckpoint, CorruptFile, CorruptIndex
+from storage.files import Files, parent
+from storage.leader_epochs import LeaderEpochs
+from storage.log import UnifiedLog
+from storage.log_config import LogConfig
+from storage.producer_state import PRODUCER_ID_EXPIRATION_MS, ProducerState
+from storage.replacement import SEGMENT_FILE, finish_replacements
+from storage.segment import DELETED, LogSegment
+from storage.segments import Segments
+from wire.record_batch import HEADER_SIZE, BatchHeader
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What all logs of a broker have in common."""
+
+    producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
+    verify_transactions: bool = False
+    jitter: Callable[[int], int] = lambda limit_ms: 0
+    """Draws from [0, limit_ms)."""
+
+
+DEFAULTS = LogSettings()
+
+
+def create_log(
+    files: Files,
+    directory: str,
+    topic: str,
+    partition: int,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    topic_id: bytes | None = None,
+    settings: LogSettings = DEFAULTS,
+) -> UnifiedLog:
+    """A new, empty log. Its first flush makes the directory durable, too."""
+    files.make_dir(directory)
+    if topic_id is not None:
+        metadata = files.open(f"{directory}/{PARTITION_METADATA}", create=True)
+        metadata.truncate(0)
+        metadata.append([encode_partition_metadata(topic_id)])
+        metadata.close()
+    log = _Opening(files, directory, config, 0, now_ms, settings).log(topic, partition, 0)
+    log.unsynced.append(partial(files.sync_dir, directory))
+    log.unsynced.append(partial(files.sync_dir, parent(directory)))
+    return log
+
+
+def load_log(
+    files: Files,
+    directory: str,
+    topic: str,
+    partition: int,
+    config: LogConfig,
+    *,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    was_clean: bool = False,
+    now_ms: int,
+    settings: LogSettings = DEFAULTS,
+) -> UnifiedLog:
+    """The log in `directory`. The offsets are those of the data directory's checkpoints."""
+    finish_replacements(files, directory, config)
+    if was_clean:
+        try:
+            opening = _Opening(files, directory, config, log_start_offset, now_ms, settings)
+            opening.find_segments()
+            return opening.log(topic, partition, opening.trust(recovery_point))
+        except CorruptFile as error:
+            logger.warning("%s, after a clean shutdown; recovering the log", error)
+    opening = _Opening(files, directory, config, log_start_offset, now_ms, settings)
+    opening.find_segments()
+    log = opening.log(topic, partition, opening.recover(recovery_point))
+    log.is_changed = True
+    return log
+
+
+class _Opening:
+    """One log on its way from its files into memory."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        config: LogConfig,
+        log_start_offset: int,
+        now_ms: int,
+        settings: LogSettings,
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.config = config
+        self.log_start_offset = log_start_offset
+        self.now_ms = now_ms
+        self.settings = settings
+        self.segments = Segments()
+        self.leader_epochs, self.epochs_are_lost = self._load_leader_epochs()
+        self.producers = ProducerState(
+            files,
+            directory,
+            producer_id_expiration_ms=settings.producer_id_expiration_ms,
+            verify_transactions=settings.verify_transactions,
+        )
+
+    def _load_leader_epochs(self) -> tuple[LeaderEpochs, bool]:
+        path = f"{self.directory}/{LEADER_EPOCHS}"
+        is_lost = not self.files.exists(path) or not self.files.size(path)
+        try:
+            return LeaderEpochs(self.files, path), is_lost
+        except CorruptCheckpoint as error:
+            logger.warning("%s; it will be made again from the log", error)
+            self.files.remove(path)
+            return LeaderEpochs(self.files, path), True
+
+    def find_segments(self) -> None:
+        """Those that have a log file. An index without one is removed."""
+        names = [name for name in self.files.list(self.directory) if SEGMENT_FILE.fullmatch(name)]
+        logs = {name[:20] for name in names if name.endswith(".log")}
+        for name in names:
+            path = f"{self.directory}/{name}"
+            if name[:20] not in logs:
+                logger.warning("%s belongs to no segment and is removed", path)
+                self.files.remove(path)
+            elif name.endswith(".log"):
+                size = self.files.size(path)
+                self.segments.add(
+                    LogSegment(
+                        self.files,
+                        self.directory,
+                        int(name[:20]),
+                        self.config,
+                        size=size,
+                        created_ms=self.now_ms,
+                    )
+                )
+
+    # -- after a clean shutdown
+
+    def trust(self, recovery_point: int) -> int:
+        """The log end, taken from the checkpoint if that can be right."""
+        if not self.segments:
+            return self.log_start_offset
+        active = self.segments.active
+        if recovery_point < active.base_offset:
+            return active.end_offset()
+        active.expected_end = recovery_point
+        return recovery_point
+
+    # -- after a crash
+
+    def recover(self, recovery_point: int) -> int:
+        """Read again what may not be durable, and make it so; where the log ends."""
+        if not self.segments:
+            return self.log_start_offset
+        suspects = self.segments.since(recovery_point)
+        end_offset = suspects[0].base_offset
+        for number, segment in enumerate(suspects, 1):
+            logger.info("Recovering %s, segment %d of %d", segment.path, number, len(suspects))
+            if segment.base_offset < end_offset:
+                logger.warning("%s begins before offset %d, where the log ends", segment.path, end_offset)
+                self._remove(suspects[number - 1 :])
+                break
+            good, end_offset = self._recover_segment(segment, max(recovery_point, segment.base_offset))
+            if good < segment.size:
+                self._remove(suspects[number:])
+                segment.cut(good)
+                break
+        for segment in self.segments.since(recovery_point):
+            segment.finish()
+            segment.sync()
+        self.files.sync_dir(self.directory)
+        return end_offset
+
+    def _recover_segment(self, segment: LogSegment, offset: int) -> tuple[int, int]:
+        """Read from `offset` on; how many bytes of the segment are good, and the offset after them."""
+        position, end_offset = self._rewind(segment, offset)
+        begin = position
+        try:
+            for found, header, batch in checked_batches(segment.file, position, segment.size):
+                segment.index_batch(found, header.size, header.last_offset, header.max_timestamp)
+                self._take_over(segment, header, batch)
+                position, end_offset = found + header.size, header.next_offset
+        except CorruptBatch as error:
+            logger.warning("%s; the log ends there, at offset %d", error, end_offset)
+        segment.mark_checked(begin, position)
+        return position, end_offset
+
+    def _rewind(self, segment: LogSegment, offset: int) -> tuple[int, int]:
+        """Let indexes and producers know only what lies before `offset`; position and offset to read from."""
+        try:
+            segment.transaction_index.sanity_check()
+        except CorruptIndex as error:
+            logger.warning("%s; reading all of %s", error, segment.path)
+            segment.transaction_index.reset()
+            offset = segment.base_offset
+        position = segment.rewind_indexes(offset)
+        begin = segment.base_offset
+        if position:
+            data = segment.file.read(position, HEADER_SIZE)
+            begin = header_at(segment.path, data, 0, position).base_offset
+        segment.transaction_index.truncate_to(begin)
+        if self.producers.map_end_offset != begin:
+            self.producers.truncate_and_reload(min(self.log_start_offset, begin), begin, self.now_ms)
+            self.segments.replay_producers(self.producers, begin)
+        return position, begin
+
+    def _take_over(self, segment: LogSegment, header: BatchHeader, batch: memoryview) -> None:
+        if header.leader_epoch > self.leader_epochs.latest:
+            self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+        ended = self.producers.replay(header, batch)
+        if ended is not None:
+            segment.index_transaction(*ended)
+        self.producers.map_end_offset = header.next_offset
+
+    def _remove(self, segments: list[LogSegment]) -> None:
+        """The newest first, each durably, so that a crash leaves no hole."""
+        for segment in reversed(segments):
+            logger.warning("%s lies beyond the end of the log and is removed", segment.path)
+            self.segments.remove(segment)
+            segment.rename(DELETED, sync=True)
+            segment.remove()
+
+    # -- in any case
+
+    def log(self, topic: str, partition: int, end_offset: int) -> UnifiedLog:
+        """The log, with what it needs besides its batches."""
+        if end_offset < self.log_start_offset:
+            logger.warning(
+                "%s ends at offset %d, before its log start offset %d: its files must have been removed",
+                self.directory,
+                end_offset,
+                self.log_start_offset,
+            )
+            self._remove(list(self.segments))
+            end_offset = self.log_start_offset
+        is_new = not self.segments
+        if is_new:
+            self.segments.add(self._new_segment(end_offset))
+        log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
+        if self.epochs_are_lost:
+            self._find_leader_epochs()
+        self.leader_epochs.truncate_from_end(end_offset)
+        self.leader_epochs.truncate_from_start(log_start_offset)
+        self.producers.remove_stray_snapshots(self.segments.base_offsets)
+        self.producers.truncate_and_reload(log_start_offset, end_offset, self.now_ms)
+        self.segments.replay_producers(self.producers, end_offset)
+        log = UnifiedLog(
+            self.files,
+            self.directory,
+            topic,
+            partition,
+            self.config,
+            self.segments,
+            self.leader_epochs,
+            self.producers,
+            log_start_offset=log_start_offset,
+            log_end_offset=end_offset,
+            recovery_point=end_offset,
+            topic_id=self._topic_id(),
+            jitter=self.settings.jitter,
+        )
+        return log
+
+    def _new_segment(self, base_offset: int) -> LogSegment:
+        config = self.config
+        return LogSegment.create(self.files, self.directory, base_offset, config, now_ms=self.now_ms)
+
+    def _find_leader_epochs(self) -> None:
+        self.leader_epochs.clear()
+        for segment in self.segments:
+            for _, header in headers(segment.file, 0, segment.size):
+                if header.leader_epoch > self.leader_epochs.latest:
+                    self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+
+    def _topic_id(self) -> bytes | None:
+        try:
+            return read_partition_metadata(self.files, self.directory)
+        except CorruptCheckpoint as error:
+            logger.warning("%s; the topic id is unknown", error)
+            return None

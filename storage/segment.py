@@ -1,0 +1,557 @@
+"""One segment of a log: a file of batches, and the indexes that find things in it.
+
+    00000000000000000042.log        the batches, the first one at offset 42 or later
+    00000000000000000042.index      offset index, sparse
+    00000000000000000042.timeindex  time index, sparse
+    00000000000000000042.txnindex   aborted transactions, where there are any
+
+Suffixes say what is going on: `.cleaned` (being written by compaction), `.swap` (complete, about to
+replace the segments it was made from), `.deleted` (to be removed). See `replacement.py` and
+`retention.py`.
+
+Rules:
+- The log file is the truth. Offset and time index are made from it: their entries are kept in memory,
+  written when the segment is closed or checkpointed, and made again from the batches when they are
+  missing or prove wrong. An index never decides what is in the log, only where to begin looking.
+- An index entry is Kafka's: the last offset of a batch and the position where that batch begins; the
+  largest timestamp so far and the last offset of the first batch that has it.
+- Nothing is opened before it is needed, so that a thousand idle segments cost nothing to load.
+- Batches appended since the segment was made or loaded were checked before they came here. All others are
+  checked the first time they are read: a batch that fails is named, and never handed out.
+- Only `sync` may be called from a thread other than the owner's.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from storage.batch_scan import CorruptBatch, base_offset_at, check_batches, header_at, headers
+from storage.checked_ranges import CheckedRanges
+from storage.errors import CorruptIndex
+from storage.files import Buffer, File, Files
+from storage.indexes import (
+    MAX_RELATIVE_OFFSET,
+    AbortedTransaction,
+    OffsetIndex,
+    OffsetPosition,
+    TimeIndex,
+    TransactionIndex,
+)
+from storage.log_config import LogConfig
+from storage.producer_state import CompletedTransaction
+from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+
+REMEMBERED_POSITIONS = 64
+LENGTH = struct.Struct(">i")
+LENGTH_AT = 8
+
+
+class SegmentRead(NamedTuple):
+    """Whole batches, and where the reader goes on: no batch before `next_offset` is left out."""
+
+    records: Buffer
+    next_offset: int
+
+
+class LogSegment:
+    """The batches from `base_offset` on, up to where the next segment begins."""
+
+    __slots__ = (
+        "_appended_from",
+        "_checked",
+        "_file",
+        "_files",
+        "_index_interval",
+        "_indexes_checked",
+        "_largest_offset",
+        "_largest_timestamp",
+        "_positions",
+        "_suffix",
+        "_unindexed",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "expected_end",
+        "first_timestamp",
+        "offset_index",
+        "roll_jitter_ms",
+        "size",
+        "time_index",
+        "transaction_index",
+        "used",
+    )
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        size: int = 0,
+        created_ms: int = 0,
+        roll_jitter_ms: int = 0,
+        suffix: str = "",
+    ) -> None:
+        """A segment whose log file is there, with `size` bytes in it. Opens nothing."""
+        self._files = files
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = created_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self.used = False
+        """Set by every use; whoever closes idle files clears it."""
+        self.expected_end: int | None = None
+        """The offset after the last batch, where it was taken from a checkpoint and is to be checked."""
+        self._suffix = suffix
+        index_bytes = config.segment_index_bytes
+        self.offset_index = OffsetIndex(files, self.path_of(".index"), base_offset, index_bytes)
+        self.time_index = TimeIndex(files, self.path_of(".timeindex"), base_offset, index_bytes)
+        self.transaction_index = TransactionIndex(files, self.path_of(".txnindex"), base_offset)
+        self._file: File | None = None
+        self._index_interval = config.index_interval_bytes
+        self._indexes_checked = False
+        self._unindexed = 0
+        self.first_timestamp: int | None = None
+        """The largest timestamp of the first batch; None where it has not been looked up."""
+        self._largest_timestamp: int | None = None
+        self._largest_offset = base_offset
+        self._appended_from = size
+        self._checked = CheckedRanges()
+        self._positions: dict[int, int] = {}
+
+    @classmethod
+    def create(
+        cls,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        roll_jitter_ms: int = 0,
+        suffix: str = "",
+    ) -> LogSegment:
+        """A new, empty one. Its name is durable when the directory has been synced."""
+        segment = cls(
+            files,
+            directory,
+            base_offset,
+            config,
+            created_ms=now_ms,
+            roll_jitter_ms=roll_jitter_ms,
+            suffix=suffix,
+        )
+        file = segment._file = files.open(segment.path, create=True)
+        if file.size:
+            file.truncate(0)
+        segment.reset_indexes()
+        return segment
+
+    def __repr__(self) -> str:
+        return f"<LogSegment {self.path}, {self.size} bytes>"
+
+    # -- files
+
+    @property
+    def path(self) -> str:
+        return self.path_of(".log")
+
+    def path_of(self, extension: str) -> str:
+        return f"{self.directory}/{self.base_offset:020d}{extension}{self._suffix}"
+
+    @property
+    def file(self) -> File:
+        """The log file, opened if need be."""
+        self.used = True
+        return self._file or self._open()
+
+    def _open(self) -> File:
+        file = self._files.open(self.path)
+        if file.size != self.size:
+            file.close()
+            why = f"the file has {file.size} bytes instead of {self.size}"
+            raise CorruptBatch(self.path, why, position=file.size)
+        self._file = file
+        if self.expected_end is not None:
+            self._check_end(self.expected_end)
+        return file
+
+    def _check_end(self, expected_end: int) -> None:
+        end = self.end_offset()
+        if end != expected_end:
+            self.release()
+            why = f"the last batch ends before offset {end} instead of {expected_end}"
+            raise CorruptBatch(self.path, why, position=self.size)
+        self.expected_end = None
+
+    def flush_indexes(self) -> None:
+        """Write the index entries that are only in memory, without syncing."""
+        for index in self._indexes():
+            index.flush()
+
+    def finish(self) -> None:
+        """No more batches for now: complete the time index, and write the indexes."""
+        if self.largest_timestamp >= 0:
+            self.time_index.maybe_append(self.largest_timestamp, self._largest_offset, at_roll=True)
+        self.flush_indexes()
+
+    def sync(self) -> None:
+        """Make log and indexes durable, as far as they were written."""
+        if self._file is not None:
+            self._file.sync()
+        for index in self._indexes():
+            index.sync()
+
+    def release(self) -> None:
+        """Give the descriptors back; the next use opens the files again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        for index in self._indexes():
+            index.close()
+
+    def rename(self, suffix: str, *, sync: bool = False) -> None:
+        """Give all files another suffix, the log first; with `sync`, durably before the others."""
+        old = self.path
+        self._suffix = suffix
+        self._files.rename(old, self.path)
+        if sync:
+            self._files.sync_dir(self.directory)
+        self.offset_index.rename(self.path_of(".index"))
+        self.time_index.rename(self.path_of(".timeindex"))
+        self.transaction_index.rename(self.path_of(".txnindex"))
+
+    def moved(self, directory: str) -> None:
+        """The directory was renamed."""
+        self.directory = directory
+        self.offset_index.path = self.path_of(".index")
+        self.time_index.path = self.path_of(".timeindex")
+        self.transaction_index.path = self.path_of(".txnindex")
+
+    def remove(self) -> None:
+        """Remove all files."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._files.remove(self.path)
+        for index in self._indexes():
+            index.remove()
+
+    def _indexes(self) -> tuple[OffsetIndex, TimeIndex, TransactionIndex]:
+        return self.offset_index, self.time_index, self.transaction_index
+
+    # -- appending and truncating
+
+    def is_full_for(
+        self, config: LogConfig, pending: int, size: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> bool:
+        """Whether a batch that would follow `pending` bytes, not yet written, belongs into a new segment."""
+        used = self.size + pending
+        return last_offset - self.base_offset > MAX_RELATIVE_OFFSET or (
+            used > 0
+            and (
+                used + size > config.segment_bytes
+                or self._waited_ms(max_timestamp, now_ms) > config.segment_ms - self.roll_jitter_ms
+                or self.offset_index.is_full
+                or self.time_index.is_full
+            )
+        )
+
+    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
+        """How long the segment has been taking batches: by their timestamps, if they have any."""
+        first = self.first_timestamp
+        if first is None:
+            _, header = next(headers(self.file, 0, self.size, HEADER_SIZE))
+            first = self.first_timestamp = header.max_timestamp
+        return max_timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    def append(self, buffers: Sequence[Buffer], written: Iterable[tuple[int, int, int]]) -> None:
+        """Write buffers that are whole batches, each described by (size, last offset, largest timestamp)."""
+        position = self.file.append(buffers)
+        if self._largest_timestamp is None:
+            self._load_largest_timestamp()
+        for size, last_offset, max_timestamp in written:
+            self.index_batch(position, size, last_offset, max_timestamp)
+            position += size
+        self.size = position
+
+    def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Take into account a batch that was written, or found."""
+        if max_timestamp > self._largest_timestamp:  # type: ignore[operator]  # every caller has loaded it
+            self._largest_timestamp = max_timestamp
+            self._largest_offset = last_offset
+        if (
+            self._unindexed > self._index_interval
+            and not self.offset_index.is_full
+            and not self.time_index.is_full
+        ):
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self._largest_timestamp, self._largest_offset)  # type: ignore[arg-type]
+            self._unindexed = 0
+        self._unindexed += size
+
+    def index_transaction(self, completed: CompletedTransaction, last_stable_offset: int) -> None:
+        """Take into account a marker that is here, if it aborts."""
+        if completed.is_aborted:
+            self.transaction_index.append(
+                AbortedTransaction(
+                    completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset
+                )
+            )
+
+    def truncate_to(self, offset: int) -> int:
+        """Cut off every batch that reaches `offset`, durably; the offset after the last batch that stays."""
+        position = self.position_of(offset)
+        if position is not None:
+            self.cut(position)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        self._scan_for_largest_timestamp(self.size)
+        return self.end_offset()
+
+    def cut(self, size: int) -> None:
+        """Cut the log file, durably: what was cut off must not come back behind what is written next."""
+        if size < self.file.size:
+            self.file.truncate(size)
+            self.file.sync()
+        self.size = size
+        self._appended_from = min(self._appended_from, size)
+        self._checked.cut(size)
+        self._positions.clear()
+        if not size:
+            self.first_timestamp = None
+
+    # -- indexes
+
+    def _check_indexes(self) -> None:
+        """On first use: make those again that are missing, or cannot be what was written."""
+        if self._indexes_checked:
+            return
+        self._indexes_checked = True
+        try:
+            self.offset_index.sanity_check()
+            self.time_index.sanity_check()
+        except (CorruptIndex, FileNotFoundError) as error:
+            self.rebuild_indexes(error)
+
+    def _searching(self, search: Callable[[], T]) -> T:
+        """The outcome of a search that relies on the indexes; if they prove wrong they are made again."""
+        self._check_indexes()
+        try:
+            return search()
+        except CorruptIndex as error:
+            self.rebuild_indexes(error)
+            return search()
+
+    def _trusted(self, entry: OffsetPosition) -> int:
+        """The entry's position, if a batch begins there that does not lie beyond the entry's offset.
+
+        It may lie before it: that costs only time, and Kafka before 4.0 wrote such entries on followers.
+        """
+        position = entry.position
+        if position:
+            try:
+                data = self.file.read(position, HEADER_SIZE)
+                last_offset = header_at(self.path, data, 0, position).last_offset
+            except CorruptBatch as error:
+                raise CorruptIndex(self.offset_index.path, f"{entry} points nowhere: {error.why}") from error
+            if last_offset > entry.offset:
+                raise CorruptIndex(self.offset_index.path, f"{entry} points to offset {last_offset}")
+        return position
+
+    def reset_indexes(self) -> None:
+        """As for an empty segment."""
+        for index in self._indexes():
+            index.reset()
+        self._indexes_checked = True
+        self.first_timestamp = None
+        self._largest_timestamp, self._largest_offset = -1, self.base_offset
+        self._unindexed = 0
+
+    def rebuild_indexes(self, reason: object) -> None:
+        """Make offset and time index again from the batches."""
+        logger.warning("%s; rebuilding the indexes of %s", reason, self.path)
+        self.rewind_indexes(self.base_offset)
+        for position, header in headers(self.file, 0, self.size):
+            self.index_batch(position, header.size, header.last_offset, header.max_timestamp)
+
+    def rewind_indexes(self, offset: int) -> int:
+        """Drop what offset and time index say of `offset` and beyond; the position to index from again."""
+        entry = self._entry_before(offset)
+        if entry.position:
+            self.offset_index.truncate_to(entry.offset + 1)
+            self.time_index.truncate_to(entry.offset + 1)
+            self._scan_for_largest_timestamp(entry.position)
+        else:
+            self.offset_index.reset()
+            self.time_index.reset()
+            self._largest_timestamp, self._largest_offset = -1, self.base_offset
+        self._indexes_checked = True
+        self._unindexed = 0
+        return entry.position
+
+    def _entry_before(self, offset: int) -> OffsetPosition:
+        if offset > self.base_offset:
+            try:
+                self.offset_index.sanity_check()
+                self.time_index.sanity_check()
+                entry = self.offset_index.lookup(offset)
+                self._trusted(entry)
+                return entry
+            except (CorruptIndex, FileNotFoundError) as error:
+                logger.warning("%s; reading all of %s", error, self.path)
+        return OffsetPosition(self.base_offset, 0)
+
+    # -- timestamps
+
+    @property
+    def largest_timestamp(self) -> int:
+        """Of all batches here; -1 where none has one."""
+        if self._largest_timestamp is None:
+            self._load_largest_timestamp()
+        return self._largest_timestamp  # type: ignore[return-value]
+
+    @property
+    def offset_of_largest_timestamp(self) -> int:
+        """The last offset of the first batch with the largest timestamp."""
+        if self._largest_timestamp is None:
+            self._load_largest_timestamp()
+        return self._largest_offset
+
+    def _load_largest_timestamp(self) -> None:
+        """The time index knows, since it got a last entry when the segment was closed."""
+        self._check_indexes()
+        if self._largest_timestamp is None:
+            self._largest_timestamp, self._largest_offset = self.time_index.last_entry
+
+    def _scan_for_largest_timestamp(self, end: int) -> None:
+        """Up to the position `end`: what follows the last entry of the time index may be larger."""
+        timestamp, offset = self.time_index.last_entry
+        for _, header in headers(self.file, self._trusted(self.offset_index.lookup(offset)), end):
+            if header.max_timestamp > timestamp:
+                timestamp, offset = header.max_timestamp, header.last_offset
+        self._largest_timestamp, self._largest_offset = timestamp, offset
+
+    @property
+    def retention_timestamp(self) -> int:
+        """What retention by time goes by: the largest timestamp, or else when the file was last written."""
+        largest = self.largest_timestamp
+        return largest if largest >= 0 else self._files.modified_ms(self.path)
+
+    # -- finding and reading
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the first batch begins that reaches `offset`; None where all end before it."""
+        position = self._positions.get(offset)
+        if position is None:
+            position = self._searching(lambda: self._search(offset))
+            if position is not None:
+                self._remember(offset, position)
+        return position
+
+    def _search(self, offset: int) -> int | None:
+        begin = self._trusted(self.offset_index.lookup(offset))
+        for position, header in headers(self.file, begin, self.size, 2 * self._index_interval):
+            if header.last_offset >= offset:
+                return position
+        return None
+
+    def _remember(self, offset: int, position: int) -> None:
+        if len(self._positions) >= REMEMBERED_POSITIONS:
+            self._positions.clear()
+        self._positions[offset] = position
+
+    def end_offset(self) -> int:
+        """The offset after the last batch; the base offset where there is none."""
+        end = self.base_offset
+        begin = self._searching(lambda: self._trusted(self.offset_index.last_entry))
+        for _, header in headers(self.file, begin, self.size):
+            end = header.next_offset
+        return end
+
+    def read(
+        self, offset: int, max_bytes: int, end: tuple[int, int], *, min_one_batch: bool
+    ) -> SegmentRead | None:
+        """Whole batches, from the one that reaches `offset` up to `end`: a position, and the offset there.
+
+        None where no batch reaches `offset`, so that the next segment has to be asked.
+        """
+        position = self.position_of(offset)
+        if position is None:
+            return None
+        end_position, end_offset = end
+        if position >= end_position:
+            return SegmentRead(b"", offset)
+        data = self.file.read(position, min(max_bytes, end_position - position))
+        size, next_offset = len(data), end_offset
+        if position + size != end_position:
+            size, next_offset = self._searching(lambda: self._whole_batches(data, position))
+        if not size:
+            if not min_one_batch:
+                return SegmentRead(b"", offset)
+            data, next_offset = self._one_batch(position)
+            size = len(data)
+        if position < self._appended_from and (position, position + size) not in self._checked:
+            end_offset = end_offset if position + size == end_position else self._offset_at(position + size)
+            size, next_offset = self._check(memoryview(data)[:size], offset, position, end_offset)
+        self._remember(next_offset, position + size)
+        return SegmentRead(data if size == len(data) else memoryview(data)[:size], next_offset)
+
+    def _whole_batches(self, data: bytes, begin: int) -> tuple[int, int]:
+        """How many bytes of `data`, read from `begin` on, are whole batches, and the offset after them.
+
+        The offset index knows a batch close to the end, which spares walking over all of them.
+        """
+        position, end = begin, begin + len(data)
+        next_offset = -1
+        if len(data) > 2 * self._index_interval:
+            entry = self.offset_index.lookup_position(end - HEADER_SIZE)
+            if entry.position > begin:
+                position = self._trusted(entry)
+                next_offset = header_at(self.path, data, position - begin, position).base_offset
+        last = -1
+        while position + HEADER_SIZE <= end:
+            size = LENGTH.unpack_from(data, position - begin + LENGTH_AT)[0] + LOG_OVERHEAD
+            if size < HEADER_SIZE or position + size > end:
+                break
+            last = position
+            position += size
+        if last >= 0:
+            next_offset = header_at(self.path, data, last - begin, last).next_offset
+        return position - begin, next_offset
+
+    def _one_batch(self, position: int) -> tuple[bytes, int]:
+        header = header_at(self.path, self.file.read(position, HEADER_SIZE), 0, position)
+        return self.file.read(position, header.size), header.next_offset
+
+    def mark_checked(self, begin: int, end: int) -> None:
+        """What lies between these positions was verified by others."""
+        if end > begin:
+            self._checked.add(begin, end)
+
+    def _offset_at(self, position: int) -> int:
+        return base_offset_at(self.file.read(position, HEADER_SIZE), 0)
+
+    def _check(self, data: memoryview, offset: int, begin: int, end_offset: int) -> tuple[int, int]:
+        """Verify batches that are handed out for the first time, and end before one that fails."""
+        size, next_offset, error = check_batches(self.path, data, offset, begin, end_offset)
+        if error is not None:
+            logger.error("%s", error)
+            if not size:
+                raise error
+        self._checked.add(begin, begin + size)
+        return size, next_offset

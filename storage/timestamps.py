@@ -1,0 +1,107 @@
+"""Finding offsets by time: what ListOffsets asks a log.
+
+Rules (conformance 63-65):
+- By time: the first record in offset order whose timestamp is not below the one asked for, found inside
+  its batch even where the batch is compressed and its timestamps are in no order.
+- The record with the largest timestamp: the first one that has it.
+- The time index says where to begin: in a segment, everything up to an entry's offset is no later than
+  its timestamp. It is a hint, the batches decide.
+- With the offset goes the leader epoch it was written in; -1 where that is not known.
+- An offset the reader may not see yet is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from storage.batch_scan import CorruptBatch, check_crc, headers
+from storage.reading import Isolation, visible_end
+from storage.segment import LogSegment
+from wire.errors import WireError
+from wire.record_batch import BatchHeader
+from wire.records import Record, records
+
+if TYPE_CHECKING:
+    from storage.log import UnifiedLog
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
+NO_TIMESTAMP = -1
+SCAN_BYTES = 8192
+
+
+class FoundOffset(NamedTuple):
+    """An offset; the timestamp is -1 where it was not looked for by time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+NOTHING = FoundOffset(-1, -1, -1)
+
+
+def offset_for_timestamp(
+    log: UnifiedLog, timestamp: int, isolation: Isolation = Isolation.HIGH_WATERMARK
+) -> FoundOffset:
+    """For a timestamp, or one of Kafka's special ones; NOTHING where there is no such offset."""
+    log.check_online()
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return _at_boundary(log, log.log_start_offset)
+    end_offset = visible_end(log, isolation)
+    if timestamp == LATEST:
+        return FoundOffset(end_offset, NO_TIMESTAMP, log.leader_epochs.latest)
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return NOTHING
+    try:
+        found = _of_largest(log) if timestamp == MAX_TIMESTAMP else _of_first_since(log, timestamp)
+    except OSError as error:
+        raise log.fail(error) from error
+    return found if found is not None and found.offset < end_offset else NOTHING
+
+
+def _at_boundary(log: UnifiedLog, offset: int) -> FoundOffset:
+    return FoundOffset(offset, NO_TIMESTAMP, log.leader_epochs.epoch_for(offset))
+
+
+def _of_first_since(log: UnifiedLog, timestamp: int) -> FoundOffset | None:
+    for segment in log.segments.since(log.log_start_offset):
+        if segment.largest_timestamp >= timestamp:
+            known = segment.time_index.lookup(timestamp)
+            for header, record in _records(segment, max(known.offset, log.log_start_offset), timestamp):
+                if record.timestamp >= timestamp and record.offset >= log.log_start_offset:
+                    return FoundOffset(record.offset, record.timestamp, header.leader_epoch)
+    return None
+
+
+def _of_largest(log: UnifiedLog) -> FoundOffset | None:
+    segment = max(log.segments.since(log.log_start_offset), key=lambda segment: segment.largest_timestamp)
+    begin = segment.offset_of_largest_timestamp
+    if segment.largest_timestamp < 0:
+        return None
+    for header, record in _records(segment, begin, segment.largest_timestamp):
+        if record.timestamp == header.max_timestamp:
+            return FoundOffset(record.offset, record.timestamp, header.leader_epoch)
+    return None
+
+
+def _records(segment: LogSegment, offset: int, timestamp: int) -> Iterator[tuple[BatchHeader, Record]]:
+    """The records from `offset` on, in batches that say they have one not before `timestamp`."""
+    position = segment.position_of(offset)
+    if position is None:
+        return
+    for begin, header in headers(segment.file, position, segment.size, SCAN_BYTES):
+        if header.max_timestamp >= timestamp:
+            batch = segment.file.read(begin, header.size)
+            check_crc(segment.path, batch, 0, header, begin)
+            try:
+                for record in records(batch, 0, header):
+                    yield header, record
+            except WireError as error:
+                raise CorruptBatch(segment.path, str(error), position=begin) from error
