@@ -8,18 +8,18 @@
 All keys grow within a file. Entries that are not yet written stay in a tail of at most one page; a lookup
 sees both. An index of any size therefore costs a page of memory, and an append costs no system call but for
 one in hundreds. Nothing is read before it is asked for, and a file that is only read is opened for reading
-only. Searching uses pread, not a memory map: a disk error must be an OSError of one log, not a SIGBUS of
-the process.
+only. Searching uses pread, not a memory map: a disk error must be an OSError of one log, not a SIGBUS of the
+process.
 
 Kafka preallocates its growing indexes and cuts them when it closes; after a crash of Kafka they end in
 zeros. An entry of zeros stands for nothing (the first batch of a segment is never indexed), so they are
 passed over here, and cut off by the first write.
 
-Crash policy: offset and time index are hints, rebuilt from the log wherever it is read again. If their last
-pages are missing or zeros, a search ends at a smaller entry or at the base offset: slower, never wrong. The
-transaction index is not a hint: what it misses would be served. It is written at once, and it must be
-synced before a recovery point passes its segment. `sanity_check` finds what cannot be right at the cost of
-two reads; all entries are checked by whoever iterates.
+Crash policy: an index is rebuilt from the log wherever recovery reads the log again, so its writes may be
+lost or torn; and it is trusted everywhere else, so it must be flushed and synced before a recovery point
+passes its segment. Above all the transaction index: what that misses would be served. `sanity_check` finds
+what cannot be right at the cost of two reads (of all entries, for aborted transactions); to check every
+entry, iterate.
 """
 
 from __future__ import annotations
