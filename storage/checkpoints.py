@@ -95,11 +95,11 @@ def write_leader_epochs(files: Files, path: str, entries: Sequence[EpochEntry]) 
 
 def _read_entries(files: Files, path: str, fields: int, entry: Callable[..., Entry]) -> list[Entry]:
     lines = _lines(files, path)
-    if len(lines) < 2:
-        # Kafka creates these files empty.
-        return []
-    if _number(path, lines, 0) != CHECKPOINT_VERSION:
+    # Kafka creates these files empty, and reads what has no count as empty.
+    if lines and _number(path, lines, 0) != CHECKPOINT_VERSION:
         raise CorruptCheckpoint(path, f"version {lines[0]} is unknown", line=1)
+    if len(lines) < 2:
+        return []
     entries = []
     for number, line in enumerate(lines[2:], 3):
         words = line.split()
@@ -240,7 +240,8 @@ def _unescaped(text: str) -> str:
     def character(match: re.Match[str]) -> str:
         return chr(int(match[1], 16)) if match[1] else _ESCAPED_NAMES.get(match[2], match[2])
 
-    return _ESCAPE.sub(character, text)
+    # Characters beyond 16 bits are escaped as two halves.
+    return _ESCAPE.sub(character, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _escaped(value: str) -> str:
