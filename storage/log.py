@@ -110,6 +110,7 @@ class UnifiedLog:
         """Whether closing has something to write."""
         self._snapshot_size = segments.active.size
         """The size of the active segment when the last snapshot was taken."""
+        self._checkpointed_offset = log_end_offset
         self._check_order()
 
     def __repr__(self) -> str:
@@ -209,6 +210,11 @@ class UnifiedLog:
             logger.error("Log %s goes offline: %s", self.name, self.offline, exc_info=error)
         return self.offline if isinstance(error, Exception) else error
 
+    def retire(self) -> None:
+        """The log was deleted; whoever still has it will notice."""
+        self.offline = self.offline or StorageError(self.directory, "the log was deleted")
+        self.release()
+
     # -- writing
 
     def write(self, run: Run) -> None:
@@ -273,6 +279,11 @@ class UnifiedLog:
 
     # -- making durable
 
+    @property
+    def has_rolled(self) -> bool:
+        """Whether there is more to flush than the active segment."""
+        return bool(self.unsynced)
+
     def begin_flush(self) -> Flush:
         """What would make everything appended so far durable; to be run, and then finished or abandoned."""
         self.check_online()
@@ -311,6 +322,9 @@ class UnifiedLog:
     def checkpoint(self) -> None:
         """Bound what a crash makes us read again: write index entries, and now and then a snapshot."""
         self.check_online()
+        if self._checkpointed_offset == self.log_end_offset:
+            return
+        self._checkpointed_offset = self.log_end_offset
         active = self.segments.active
         try:
             active.flush_indexes()

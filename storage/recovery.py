@@ -35,6 +35,7 @@ from storage.checkpoints import (
     PARTITION_METADATA,
     encode_partition_metadata,
     read_partition_metadata,
+    write_partition_metadata,
 )
 from storage.errors import CorruptCheckpoint, CorruptFile, CorruptIndex
 from storage.files import Files, parent
@@ -82,8 +83,11 @@ def create_log(
         metadata.append([encode_partition_metadata(topic_id)])
         metadata.close()
     log = _Opening(files, directory, config, 0, now_ms, settings).log(topic, partition, 0)
+    if topic_id is not None:
+        log.unsynced.append(partial(write_partition_metadata, files, directory, topic_id))
     log.unsynced.append(partial(files.sync_dir, directory))
     log.unsynced.append(partial(files.sync_dir, parent(directory)))
+    log.is_changed = True
     return log
 
 
@@ -94,7 +98,7 @@ def load_log(
     partition: int,
     config: LogConfig,
     *,
-    recovery_point: int = 0,
+    recovery_point: int | None = None,
     log_start_offset: int = 0,
     was_clean: bool = False,
     now_ms: int,
@@ -111,7 +115,7 @@ def load_log(
             logger.warning("%s, after a clean shutdown; recovering the log", error)
     opening = _Opening(files, directory, config, log_start_offset, now_ms, settings)
     opening.find_segments()
-    log = opening.log(topic, partition, opening.recover(recovery_point))
+    log = opening.log(topic, partition, opening.recover(recovery_point or 0))
     log.is_changed = True
     return log
 
@@ -177,12 +181,12 @@ class _Opening:
 
     # -- after a clean shutdown
 
-    def trust(self, recovery_point: int) -> int:
-        """The log end, taken from the checkpoint if that can be right."""
+    def trust(self, recovery_point: int | None) -> int:
+        """The log end, from the checkpoint if that can be right."""
         if not self.segments:
             return self.log_start_offset
         active = self.segments.active
-        if recovery_point < active.base_offset:
+        if recovery_point is None or recovery_point < active.base_offset:
             return active.end_offset()
         active.expected_end = recovery_point
         return recovery_point
@@ -213,37 +217,45 @@ class _Opening:
         return end_offset
 
     def _recover_segment(self, segment: LogSegment, offset: int) -> tuple[int, int]:
-        """Read from `offset` on; how many bytes of the segment are good, and the offset after them."""
-        position, end_offset = self._rewind(segment, offset)
-        begin = position
+        """Read what may not be durable; how many bytes of the segment are good, and the offset after them."""
+        offset = self._check_transactions(segment, offset)
+        begin = position = segment.rewind_indexes(offset)
+        end_offset = self._offset_at(segment, position)
+        self._rewind_producers(segment, end_offset, offset)
         try:
             for found, header, batch in checked_batches(segment.file, position, segment.size):
                 segment.index_batch(found, header.size, header.last_offset, header.max_timestamp)
-                self._take_over(segment, header, batch)
+                if header.base_offset >= self.producers.map_end_offset:
+                    self._take_over(segment, header, batch)
                 position, end_offset = found + header.size, header.next_offset
         except CorruptBatch as error:
             logger.warning("%s; the log ends there, at offset %d", error, end_offset)
         segment.mark_checked(begin, position)
         return position, end_offset
 
-    def _rewind(self, segment: LogSegment, offset: int) -> tuple[int, int]:
-        """Let indexes and producers know only what lies before `offset`; position and offset to read from."""
+    def _check_transactions(self, segment: LogSegment, offset: int) -> int:
+        """Where to begin: at `offset`, or at the beginning if the transaction index is lost."""
         try:
             segment.transaction_index.sanity_check()
         except CorruptIndex as error:
             logger.warning("%s; reading all of %s", error, segment.path)
             segment.transaction_index.reset()
-            offset = segment.base_offset
-        position = segment.rewind_indexes(offset)
-        begin = segment.base_offset
-        if position:
-            data = segment.file.read(position, HEADER_SIZE)
-            begin = header_at(segment.path, data, 0, position).base_offset
-        segment.transaction_index.truncate_to(begin)
+            return segment.base_offset
+        return offset
+
+    def _offset_at(self, segment: LogSegment, position: int) -> int:
+        if not position:
+            return segment.base_offset
+        data = segment.file.read(position, HEADER_SIZE)
+        return header_at(segment.path, data, 0, position).base_offset
+
+    def _rewind_producers(self, segment: LogSegment, begin: int, offset: int) -> None:
+        """Bring producers to `begin`, or further if a snapshot not above `offset` goes further."""
         if self.producers.map_end_offset != begin:
-            self.producers.truncate_and_reload(min(self.log_start_offset, begin), begin, self.now_ms)
+            log_start_offset = min(self.log_start_offset, offset)
+            self.producers.truncate_and_reload(log_start_offset, offset, self.now_ms)
             self.segments.replay_producers(self.producers, begin)
-        return position, begin
+        segment.transaction_index.truncate_to(self.producers.map_end_offset)
 
     def _take_over(self, segment: LogSegment, header: BatchHeader, batch: memoryview) -> None:
         if header.leader_epoch > self.leader_epochs.latest:
@@ -274,8 +286,7 @@ class _Opening:
             )
             self._remove(list(self.segments))
             end_offset = self.log_start_offset
-        is_new = not self.segments
-        if is_new:
+        if not self.segments:
             self.segments.add(self._new_segment(end_offset))
         log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
         if self.epochs_are_lost:
@@ -285,7 +296,7 @@ class _Opening:
         self.producers.remove_stray_snapshots(self.segments.base_offsets)
         self.producers.truncate_and_reload(log_start_offset, end_offset, self.now_ms)
         self.segments.replay_producers(self.producers, end_offset)
-        log = UnifiedLog(
+        return UnifiedLog(
             self.files,
             self.directory,
             topic,
@@ -300,7 +311,6 @@ class _Opening:
             topic_id=self._topic_id(),
             jitter=self.settings.jitter,
         )
-        return log
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         config = self.config

@@ -1,0 +1,179 @@
+"""One data directory (`log.dirs` names several): its lock, its checkpoints, and the logs in it.
+
+    .lock                               held while the broker runs
+    .kafka_cleanshutdown                says that every log was closed; removed before the first is opened
+    recovery-point-offset-checkpoint    of every log, as are the two that follow
+    log-start-offset-checkpoint
+    replication-offset-checkpoint       the high watermarks
+    topic-7/                            a log
+    topic-7.<unique>-delete/            the log of a deleted topic, to be removed in a while
+    topic-7.<unique>-future/            a copy of a log that was to move here
+    topic-7.<unique>-stray/             a log that belongs to nobody any more
+
+Rules:
+- A checkpoint is never written back to older contents, whoever writes it, in whatever thread. One that
+  cannot be read is made again: without recovery points every log is recovered from its beginning, without
+  log start offsets logs begin with their first segment, without high watermarks they wait for what the
+  replicas say.
+- When the disk refuses a checkpoint or the directory itself, the directory fails, and its logs with it.
+- What is to be deleted gets another name first, durably, and is forgotten by the checkpoints: a topic of
+  the same name must not inherit anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from storage import checkpoints
+from storage.checkpoints import HIGH_WATERMARKS, LOCK, LOG_START_OFFSETS, RECOVERY_POINTS, TopicPartition
+from storage.errors import CorruptCheckpoint, LogDirectoryFailed, StorageError
+from storage.files import Files, Lock
+from storage.log import UnifiedLog
+
+logger = logging.getLogger(__name__)
+
+LOG_NAME = re.compile(r"(.+)-([0-9]+)")
+ASIDE_NAME = re.compile(r"(.+)-([0-9]+)\.([^.]+)-(delete|future|stray)")
+LONGEST_NAME = 255
+
+
+def log_name(topic_partition: TopicPartition) -> str:
+    topic, partition = topic_partition
+    return f"{topic}-{partition}"
+
+
+def aside_name(topic_partition: TopicPartition, unique: str, why: str) -> str:
+    """The name of a directory that is set aside. A long topic is cut, since it does not matter any more."""
+    topic, partition = topic_partition
+    end = f"-{partition}.{unique}-{why}"
+    return topic[: LONGEST_NAME - len(end)] + end
+
+
+class OffsetCheckpoint:
+    """One checkpoint file, with the offsets of all logs of the directory."""
+
+    def __init__(self, files: Files, path: str, offset_of: Callable[[UnifiedLog], int]) -> None:
+        self._files = files
+        self._path = path
+        self._offset_of = offset_of
+        self._guard = threading.Lock()
+        self._turn = 0
+        self._written_turn = 0
+        self.offsets: Mapping[TopicPartition, int] = {}
+        """As last read, or handed out to be written."""
+
+    def read(self) -> None:
+        try:
+            self.offsets = checkpoints.read_offsets(self._files, self._path)
+        except CorruptCheckpoint as error:
+            logger.warning("%s; going on without it", error)
+
+    def writing(
+        self, logs: Mapping[TopicPartition, UnifiedLog], broken: Collection[TopicPartition]
+    ) -> Callable[[], None] | None:
+        """What writes the offsets as they are now, here or in a thread; None where nothing has changed.
+
+        Those of broken logs stay as they were.
+        """
+        offsets = {key: self.offsets[key] for key in broken if key in self.offsets}
+        offsets.update((key, self._offset_of(log)) for key, log in logs.items())
+        if offsets == self.offsets:
+            return None
+        self.offsets = offsets
+        self._turn += 1
+        return partial(self._write, self._turn, offsets)
+
+    def _write(self, turn: int, offsets: Mapping[TopicPartition, int]) -> None:
+        with self._guard:
+            if turn > self._written_turn:
+                checkpoints.write_offsets(self._files, self._path, offsets)
+                self._written_turn = turn
+
+
+class LogDirectory:
+    """A data directory in use: its open logs, and why the others could not be opened."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.files = files
+        self.path = path
+        self.logs: dict[TopicPartition, UnifiedLog] = {}
+        self.broken: dict[TopicPartition, StorageError] = {}
+        self.offline: StorageError | None = None
+        self.was_clean = False
+        self.recovery_points = OffsetCheckpoint(
+            files, f"{path}/{RECOVERY_POINTS}", lambda log: log.recovery_point
+        )
+        self.log_start_offsets = OffsetCheckpoint(
+            files, f"{path}/{LOG_START_OFFSETS}", lambda log: log.log_start_offset
+        )
+        self.high_watermarks = OffsetCheckpoint(
+            files, f"{path}/{HIGH_WATERMARKS}", lambda log: log.high_watermark
+        )
+        self._lock: Lock | None = None
+
+    def __repr__(self) -> str:
+        return f"<LogDirectory {self.path}, {len(self.logs)} logs>"
+
+    def open(self) -> None:
+        """Take the lock and read what the last broker left. DirectoryLocked where another one runs."""
+        try:
+            self.files.make_dir(self.path)
+            self._lock = self.files.lock(f"{self.path}/{LOCK}")
+            self.was_clean = checkpoints.was_clean_shutdown(self.files, self.path)
+            checkpoints.remove_clean_shutdown(self.files, self.path)
+            for checkpoint in self._checkpoints():
+                checkpoint.read()
+        except OSError as error:
+            self.fail(error)
+
+    def _checkpoints(self) -> tuple[OffsetCheckpoint, ...]:
+        return self.recovery_points, self.log_start_offsets, self.high_watermarks
+
+    def fail(self, error: OSError) -> StorageError:
+        """The directory, and every log in it, goes offline."""
+        if self.offline is None:
+            self.offline = LogDirectoryFailed.from_os_error(error, self.path)
+            logger.error("Data directory %s goes offline: %s", self.path, self.offline)
+            for log in self.logs.values():
+                log.fail(self.offline)
+        return self.offline
+
+    def names(self) -> list[str]:
+        """The directories in it."""
+        return [name for name in self.files.list(self.path) if self.files.is_dir(f"{self.path}/{name}")]
+
+    # -- checkpoints
+
+    def checkpoint(self, *files: OffsetCheckpoint) -> None:
+        """Write them here and now, durably. A failure takes the directory offline and is raised."""
+        for checkpoint in files or self._checkpoints():
+            if (write := checkpoint.writing(self.logs, self.broken)) is not None:
+                self.run(write)
+
+    def run(self, operation: Callable[[], object]) -> None:
+        """Something that concerns the whole directory."""
+        if self.offline is not None:
+            raise self.offline
+        try:
+            operation()
+        except OSError as error:
+            raise self.fail(error) from error
+
+    # -- the end
+
+    def close(self, *, clean: bool, broker_epoch: int) -> None:
+        """Write what the next broker wants to know, if the logs are closed, and give back the lock."""
+        if self.offline is None:
+            self.checkpoint()
+            if clean:
+                self.run(partial(checkpoints.write_clean_shutdown, self.files, self.path, broker_epoch))
+        self.release()
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

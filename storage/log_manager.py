@@ -1,0 +1,408 @@
+"""All logs of a broker, in all its data directories.
+
+Start: each directory is locked, its checkpoints are read, its logs are opened. After a clean shutdown
+that takes a fraction of a millisecond each; after a crash they are recovered in threads, and the log
+tells how far it is. What cannot be opened is remembered as broken: its partition answers
+KAFKA_STORAGE_ERROR, the others work.
+
+While running, `tick` does what is due: retention, removal of deleted files, checkpoints, expiry of
+producers, flushes that the topic asks for. It never waits for a disk, except where order matters (a log
+start offset is checkpointed before the segments below it go).
+
+Stop: every log is flushed and closed, checkpoints are written, and the clean-shutdown marker, if nothing
+was broken, last of all.
+
+Rules:
+- One owner, one thread. Threads get a log that nobody knows yet (recovery), one that nobody uses any more
+  (closing), or a checkpoint's contents.
+- A directory that fails takes only its own logs with it. A new log goes to the one with the fewest.
+- Recovery points are lowered durably before anything is appended where something was cut off.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+from storage.checkpoints import TopicPartition
+from storage.errors import LogDirectoryFailed, StorageError
+from storage.files import Files
+from storage.flusher import Flusher
+from storage.invariants import invariant
+from storage.log import UnifiedLog
+from storage.log_config import LogConfig
+from storage.log_directory import (
+    ASIDE_NAME,
+    LOG_NAME,
+    LogDirectory,
+    OffsetCheckpoint,
+    aside_name,
+    log_name,
+)
+from storage.recovery import DEFAULTS, LogSettings, create_log, load_log
+from storage.retention import expire, remove_expired_segments
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Submit(Protocol):
+    """An executor's `submit`, as far as it is needed."""
+
+    def __call__(self, function: Callable[[], T], /) -> Future[T]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """How often `tick` does what; Kafka's defaults."""
+
+    retention_ms: int = 300_000
+    recovery_points_ms: int = 60_000
+    log_start_offsets_ms: int = 60_000
+    high_watermarks_ms: int = 5_000
+    producers_ms: int = 600_000
+
+
+INTERVALS = Intervals()
+
+
+class LogManager:
+    """The logs of one broker, by topic and partition."""
+
+    def __init__(
+        self,
+        files: Files,
+        paths: Sequence[str],
+        *,
+        config_for: Callable[[str], LogConfig],
+        submit: Submit,
+        call: Callable[[Callable[[], object]], object],
+        unique: Callable[[], str],
+        settings: LogSettings = DEFAULTS,
+        intervals: Intervals = INTERVALS,
+        file_delete_delay_ms: int = 60_000,
+    ) -> None:
+        """`config_for` a topic; `submit` to threads, `call` back from them; `unique` names, 32 hex digits."""
+        self.files = files
+        self.directories = [LogDirectory(files, path) for path in paths]
+        self.flusher = Flusher(submit, call)
+        self._config_for = config_for
+        self._submit = submit
+        self._call = call
+        self._unique = unique
+        self._settings = settings
+        self._intervals = intervals
+        self._file_delete_delay_ms = file_delete_delay_ms
+        self._places: dict[TopicPartition, LogDirectory] = {}
+        self._removals: list[tuple[LogDirectory, str, int | None]] = []
+        """Directories of deleted logs, and when to remove them."""
+        self._last_ms: dict[str, int] = {}
+        self._flushed_ms: dict[str, int] = {}
+
+    # -- logs
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if directory.offline is None]
+
+    def __iter__(self) -> Iterator[UnifiedLog]:
+        for directory in self.directories:
+            yield from directory.logs.values()
+
+    def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
+        """The log, if there is one; StorageError where it could not be opened or its directory failed."""
+        directory = self._places.get(topic_partition)
+        if directory is None:
+            return None
+        log = directory.logs.get(topic_partition)
+        if log is None:
+            raise directory.broken[topic_partition]
+        return log
+
+    # -- start
+
+    def start(self, now_ms: int, progress: Callable[[int, int], object] = lambda done, total: None) -> None:
+        """Open every log. DirectoryLocked where another broker uses a directory; `progress` counts logs."""
+        try:
+            for directory in self.directories:
+                directory.open()
+        except StorageError:
+            for directory in self.directories:
+                directory.release()
+            raise
+        opening = [
+            (directory, topic_partition, self._open(directory, topic_partition, now_ms))
+            for directory in self.online
+            for topic_partition in self._find(directory)
+        ]
+        for done, (directory, topic_partition, future) in enumerate(opening, 1):
+            self._place(directory, topic_partition, future)
+            if not directory.was_clean:
+                logger.info("%d of %d logs are recovered", done, len(opening))
+            progress(done, len(opening))
+
+    def _find(self, directory: LogDirectory) -> list[TopicPartition]:
+        """The logs of a directory; what was set aside earlier is dealt with."""
+        found = []
+        try:
+            names = directory.names()
+        except OSError as error:
+            directory.fail(error)
+            return []
+        for name in names:
+            path = f"{directory.path}/{name}"
+            if match := LOG_NAME.fullmatch(name):
+                found.append((match[1], int(match[2])))
+            elif match := ASIDE_NAME.fullmatch(name):
+                if match[4] == "delete":
+                    self._removals.append((directory, path, None))
+                else:
+                    logger.warning("%s is left as it is", path)
+            else:
+                logger.warning("%s is no directory of a log", path)
+        return found
+
+    def _open(
+        self, directory: LogDirectory, topic_partition: TopicPartition, now_ms: int
+    ) -> Future[UnifiedLog]:
+        """Here, if there is nothing to recover; in a thread, if there is."""
+        load = partial(
+            load_log,
+            self.files,
+            f"{directory.path}/{log_name(topic_partition)}",
+            *topic_partition,
+            self._config_for(topic_partition[0]),
+            recovery_point=directory.recovery_points.offsets.get(topic_partition),
+            log_start_offset=directory.log_start_offsets.offsets.get(topic_partition, 0),
+            was_clean=directory.was_clean,
+            now_ms=now_ms,
+            settings=self._settings,
+        )
+        return _at_once(load) if directory.was_clean else self._submit(load)
+
+    def _place(
+        self, directory: LogDirectory, topic_partition: TopicPartition, opened: Future[UnifiedLog]
+    ) -> None:
+        """Take a log in, or remember why it could not be opened."""
+        path = f"{directory.path}/{log_name(topic_partition)}"
+        try:
+            log = opened.result()
+        except StorageError as error:
+            self._break(directory, topic_partition, error)
+            return
+        except OSError as error:
+            self._break(directory, topic_partition, LogDirectoryFailed.from_os_error(error, path))
+            return
+        other = self._places.get(topic_partition)
+        if other is not None:
+            log.release()
+            why = f"the same log is in {other.path}; one of the two has to go"
+            self._break(other, topic_partition, StorageError(path, why))
+            return
+        log.high_watermark = directory.high_watermarks.offsets.get(topic_partition, 0)
+        directory.logs[topic_partition] = log
+        self._places[topic_partition] = directory
+
+    def _break(self, directory: LogDirectory, topic_partition: TopicPartition, error: StorageError) -> None:
+        logger.error("Log %s of %s cannot be used: %s", log_name(topic_partition), directory.path, error)
+        log = directory.logs.pop(topic_partition, None)
+        if log is not None:
+            log.release()
+        directory.broken[topic_partition] = error
+        self._places[topic_partition] = directory
+
+    # -- making and removing logs
+
+    def create(
+        self, topic_partition: TopicPartition, now_ms: int, topic_id: bytes | None = None
+    ) -> UnifiedLog:
+        """The log, made if there is none, in the directory that has the fewest."""
+        log = self.get(topic_partition)
+        while log is None:
+            if not self.online:
+                raise self.directories[0].offline or StorageError(self.directories[0].path, "is offline")
+            directory = min(self.online, key=lambda directory: len(directory.logs))
+            try:
+                log = create_log(
+                    self.files,
+                    f"{directory.path}/{log_name(topic_partition)}",
+                    *topic_partition,
+                    self._config_for(topic_partition[0]),
+                    now_ms=now_ms,
+                    topic_id=topic_id,
+                    settings=self._settings,
+                )
+            except OSError as error:
+                directory.fail(error)
+            else:
+                directory.logs[topic_partition] = log
+                self._places[topic_partition] = directory
+        return log
+
+    def delete(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Forget logs at once, durably; their files go in a while, or on the next start."""
+        for directory, path in self._set_aside(topic_partitions, "delete"):
+            self._removals.append((directory, path, None))
+
+    def set_stray_aside(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Forget logs that this broker should not have, and keep their files."""
+        for _, path in self._set_aside(topic_partitions, "stray"):
+            logger.warning("%s is left as it is", path)
+
+    def _set_aside(
+        self, topic_partitions: Iterable[TopicPartition], why: str
+    ) -> list[tuple[LogDirectory, str]]:
+        moved = []
+        for topic_partition in topic_partitions:
+            directory = self._places.pop(topic_partition, None)
+            if directory is None:
+                continue
+            log = directory.logs.pop(topic_partition, None)
+            directory.broken.pop(topic_partition, None)
+            source = f"{directory.path}/{log_name(topic_partition)}"
+            target = f"{directory.path}/{aside_name(topic_partition, self._unique(), why)}"
+            if log is not None:
+                log.retire()
+            if directory.offline is None:
+                directory.run(partial(self.files.rename, source, target))
+                moved.append((directory, target))
+        for directory in {directory for directory, _ in moved}:
+            directory.run(partial(self.files.sync_dir, directory.path))
+            directory.checkpoint()
+        return moved
+
+    # -- cutting logs
+
+    def truncate(self, offsets: Mapping[TopicPartition, int], now_ms: int) -> None:
+        """Cut logs to these offsets, durably. A log that fails is offline, and says so when it is used."""
+        for topic_partition, offset in offsets.items():
+            log = self.get(topic_partition)
+            if log is not None and log.offline is None:
+                with suppress(StorageError):
+                    log.truncate_to(offset, now_ms)
+        self._checkpoint_all(offsets)
+
+    def truncate_fully_and_start_at(self, topic_partition: TopicPartition, offset: int, now_ms: int) -> None:
+        """Empty a log, durably, to go on at `offset`."""
+        log = self.get(topic_partition)
+        if log is not None:
+            log.truncate_fully_and_start_at(offset, now_ms)
+            self._checkpoint_all([topic_partition])
+
+    def _checkpoint_all(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        for directory in {self._places[key]: None for key in topic_partitions if key in self._places}:
+            directory.checkpoint()
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Make log start offsets durable: what was deleted stays deleted."""
+        for directory in self.online:
+            directory.checkpoint(directory.log_start_offsets)
+
+    # -- what is to be done now and then
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due. Failures take logs or directories offline, and are not raised."""
+        if self._is_due("retention", self._intervals.retention_ms, now_ms):
+            for directory in self.online:
+                self._retain(directory, now_ms)
+            self._each_log(UnifiedLog.release_idle_files)
+        if self._is_due("producers", self._intervals.producers_ms, now_ms):
+            self._each_log(lambda log: log.producers.expire(now_ms))
+        if self._is_due("recovery points", self._intervals.recovery_points_ms, now_ms):
+            self._each_log(UnifiedLog.checkpoint)
+            self._checkpoint_later(lambda directory: directory.recovery_points)
+        if self._is_due("log start offsets", self._intervals.log_start_offsets_ms, now_ms):
+            self._checkpoint_later(lambda directory: directory.log_start_offsets)
+        if self._is_due("high watermarks", self._intervals.high_watermarks_ms, now_ms):
+            self._checkpoint_later(lambda directory: directory.high_watermarks)
+        self._remove_deleted(now_ms)
+        self._flush_what_is_due(now_ms)
+
+    def _is_due(self, what: str, interval_ms: int, now_ms: int) -> bool:
+        due = now_ms - self._last_ms.setdefault(what, now_ms) >= interval_ms
+        if due:
+            self._last_ms[what] = now_ms
+        return due
+
+    def _each_log(self, action: Callable[[UnifiedLog], object]) -> None:
+        for log in self:
+            if log.offline is None:
+                with suppress(StorageError):
+                    action(log)
+
+    def _retain(self, directory: LogDirectory, now_ms: int) -> None:
+        """Raise the log start offsets, make that durable, and only then take segments away."""
+        with suppress(StorageError):
+            logs = [log for log in directory.logs.values() if log.offline is None]
+            for log in logs:
+                with suppress(StorageError):
+                    expire(log, now_ms)
+            directory.checkpoint(directory.log_start_offsets)
+            for log in logs:
+                with suppress(StorageError):
+                    remove_expired_segments(log)
+
+    def _checkpoint_later(self, which: Callable[[LogDirectory], OffsetCheckpoint]) -> None:
+        """In a thread; nobody waits for it."""
+        for directory in self.online:
+            write = which(directory).writing(directory.logs, directory.broken)
+            if write is not None:
+                self._submit(partial(self._write, directory, write))
+
+    def _write(self, directory: LogDirectory, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            self._call(partial(directory.fail, error))
+
+    def _remove_deleted(self, now_ms: int) -> None:
+        self._each_log(lambda log: log.remove_deleted_files(now_ms))
+        remaining: list[tuple[LogDirectory, str, int | None]] = []
+        for directory, path, due_ms in self._removals:
+            due_ms = now_ms + self._file_delete_delay_ms if due_ms is None else due_ms
+            if due_ms > now_ms:
+                remaining.append((directory, path, due_ms))
+            elif directory.offline is None:
+                self._submit(partial(self._write, directory, partial(self.files.remove_tree, path)))
+        self._removals = remaining
+
+    def _flush_what_is_due(self, now_ms: int) -> None:
+        """Logs whose topic asks for it, and those that have rolled: what is behind them need not wait."""
+        for log in self:
+            flushed_ms = self._flushed_ms.setdefault(log.name, now_ms)
+            if log.has_rolled or now_ms - flushed_ms >= log.config.flush_ms:
+                self._flushed_ms[log.name] = now_ms
+                self.flusher.request(log)
+
+    # -- the end
+
+    def close(self, broker_epoch: int = -1) -> None:
+        """Close every log and leave a note that it was done. No flush may be running any more."""
+        invariant(self.flusher.is_idle, "no flush is running when the logs are closed")
+        closing = [
+            (directory, [self._submit(log.close) for log in directory.logs.values() if log.offline is None])
+            for directory in self.directories
+        ]
+        for directory, futures in closing:
+            for future in futures:
+                with suppress(StorageError):
+                    future.result()
+            broken = directory.broken or any(log.offline for log in directory.logs.values())
+            with suppress(StorageError):
+                directory.close(clean=not broken, broker_epoch=broker_epoch)
+
+
+def _at_once(function: Callable[[], T]) -> Future[T]:
+    """What an executor does, without a thread."""
+    future: Future[T] = Future()
+    try:
+        future.set_result(function())
+    except Exception as error:
+        future.set_exception(error)
+    return future
