@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Self
 
 from kbroker.connection import Connection
+from kbroker.dispatch import Dispatcher
 from kbroker.handlers import HANDLERS, Handler
 
 DRAIN_S = 1.0
@@ -64,6 +65,7 @@ class Broker:
         self.cluster_id = new_cluster_id()
         self.listener = listener
         self.handlers = handlers
+        self.dispatcher = Dispatcher(self)
         self.max_request_bytes = MAX_REQUEST_BYTES
         # One for all connections: a read is handled to its end before the loop starts the next one.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
@@ -76,6 +78,9 @@ class Broker:
         self.listener = self.listener._replace(port=server_socket.getsockname()[1])
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self), sock=server_socket)
+
+    def end_turn(self) -> None:
+        """What requests staged is carried out: called before a request that must see it, and after a read."""
 
     async def stop(self) -> None:
         """Close everything; a client that does not read its replies is not waited for."""

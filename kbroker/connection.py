@@ -1,21 +1,29 @@
 """One client connection: bytes to requests, replies to bytes, in the order of the requests.
 
-Every request that arrived in one read is answered in that same turn of the loop, and all replies leave in one
-write. Reads go into the broker's one receive buffer, which the next read overwrites: nothing may keep a view
-of a request beyond its turn.
-
-A connection is closed for what cannot be answered: bytes that are not the request they claim to be, an API or
-version that is not served, a bug in a handler. Requests before it are answered, none after it, and the log
-says why, without a byte of the request. A client that does not read its replies is not read from either.
+Rules:
+- Every request that arrived in one read is handled in that same turn of the loop, and all replies leave in
+  one write. Reads go into the broker's one receive buffer, which the next read overwrites: nothing keeps a
+  view of a request beyond its turn, and what has to wait is copied.
+- Each request that waits for its reply has a `Slot` in a queue; replies leave from the front of it. While
+  the queue holds a parked request, the requests behind it wait unread in the `backlog`, except that a
+  Produce does not wait for a Produce: it is appended at once, and acknowledged in its turn (conformance 1).
+- Bounds: while anything waits in the backlog, or the client does not read its replies, nothing more is read.
+  So a connection holds at most one receive buffer of requests, `MAX_SLOTS` parked ones, and the transport's
+  write buffer plus one reply.
+- A connection is closed for what cannot be answered: bytes that are not the request they claim to be, an API
+  or version that is not served. Requests before it are answered, none after it, and the log says why, without
+  a byte of the request.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from kbroker.dispatch import Unanswerable, dispatch
+from kbroker.context import HangUp, Parked
+from kbroker.dispatch import Route, Unanswerable
 from wire.errors import WireError
 from wire.frames import FrameReader
 from wire.primitives import Buffer
@@ -24,6 +32,37 @@ if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 logger = logging.getLogger(__name__)
+
+PRODUCE = b"\0\0"
+"""How a Produce request begins: with its API key."""
+
+MAX_SLOTS = 1000
+LARGE_REPLY_BYTES = 256 * 1024
+WRITE_BUFFER_BYTES = 1 << 20
+
+
+class Slot:
+    """The place of one reply in the order of replies; `buffers` is None until it is known."""
+
+    __slots__ = ("_connection", "_correlation_id", "_route", "buffers", "hang_up", "pipelined")
+
+    def __init__(self, connection: Connection, route: Route, correlation_id: int, pipelined: bool) -> None:
+        self._connection = connection
+        self._route = route
+        self._correlation_id = correlation_id
+        self.pipelined = pipelined
+        self.buffers: list[Buffer] | None = None
+        self.hang_up: str | None = None
+
+    def deliver(self, outcome: object) -> None:
+        try:
+            self.buffers = self._route.outcome(self._correlation_id, outcome)
+        except HangUp as error:
+            self.buffers, self.hang_up = [], str(error)
+        except Exception:
+            logger.exception("a bug in the broker, met by a reply to %s", self._route.response.__name__)
+            self.buffers, self.hang_up = [], "its reply could not be made"
+        self._connection.slot_filled()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -34,50 +73,164 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._reader = FrameReader(broker.max_request_bytes)
+        self._out: list[Buffer] = []
+        self._slots: deque[Slot] = deque()
+        self._backlog: deque[bytes] = deque()
+        self._in_turn = False
+        self._send_is_scheduled = False
+        self._client_is_slow = False
+        self._is_reading = True
+        self._ending: str | None = None
+        self.client_host = "?"
         self.closed = asyncio.get_running_loop().create_future()
+
+    # -- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        peer = self._transport.get_extra_info("peername") or ("?", 0)
+        self.client_host = str(peer[0])
         self._broker.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._broker.connections.discard(self)
+        self._ending = self._ending or "the client has gone"
+        self._backlog.clear()
         self.closed.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._broker.receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        replies: list[Buffer] = []
-        answered = self._answer(self._broker.receive_buffer[:nbytes], replies)
-        if replies:
-            self._transport.writelines(replies)
-        if not answered:
+        self._in_turn = True
+        try:
+            for request in self._reader.feed(self._broker.receive_buffer[:nbytes]):
+                if self._backlog or self._must_wait(request):
+                    self._backlog.append(bytes(request))
+                else:
+                    self._handle(request)
+        except WireError as error:
+            self._end(str(error))
+        self._end_turn()
+
+    def pause_writing(self) -> None:
+        self._client_is_slow = True
+        self._read(False)
+
+    def resume_writing(self) -> None:
+        self._client_is_slow = False
+        self._resume()
+
+    # -- requests
+
+    def _must_wait(self, request: Buffer) -> bool:
+        slots = self._slots
+        if not slots:
+            return self._client_is_slow
+        may_join = slots[-1].pipelined and request[:2] == PRODUCE and len(slots) < MAX_SLOTS
+        return self._client_is_slow or not may_join
+
+    def _handle(self, request: memoryview) -> None:
+        if self._ending is not None:
+            return
+        broker = self._broker
+        if request[:2] != PRODUCE:
+            broker.end_turn()  # what was produced before this request must be visible to it
+        try:
+            route, correlation_id, outcome = broker.dispatcher.dispatch(request, self.client_host)
+            if isinstance(outcome, Parked):
+                slot = Slot(self, route, correlation_id, outcome.pipelined)
+                self._slots.append(slot)
+                outcome.when_done(slot.deliver)
+            elif self._slots:
+                slot = Slot(self, route, correlation_id, pipelined=True)
+                self._slots.append(slot)
+                slot.deliver(outcome)
+            else:
+                self._send(route.outcome(correlation_id, outcome))
+        except Unanswerable as error:
+            reply = broker.dispatcher.reply_to_unsupported(request)
+            if reply is None:
+                self._end(str(error))
+            else:
+                self._send(reply)
+        except (WireError, HangUp) as error:
+            self._end(str(error))
+
+    def _end_turn(self) -> None:
+        """Append what was staged, send what is ready, and decide whether to go on reading."""
+        self._broker.end_turn()
+        self._in_turn = False
+        self._send_ready()
+        self._read(not self._backlog and not self._client_is_slow)
+
+    def _resume(self) -> None:
+        """Go on with the requests that had to wait."""
+        self._in_turn = True
+        while self._backlog and not self._must_wait(self._backlog[0]):
+            self._handle(memoryview(self._backlog.popleft()))
+        self._end_turn()
+
+    def _read(self, wanted: bool) -> None:
+        if wanted == self._is_reading or self._transport.is_closing():
+            return
+        self._is_reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # -- replies
+
+    def slot_filled(self) -> None:
+        """The reply of a slot is known. What is ready is sent once per turn of the loop."""
+        if not self._in_turn and not self._send_is_scheduled:
+            self._send_is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._send_later)
+
+    def _send_later(self) -> None:
+        self._send_is_scheduled = False
+        self._send_ready()
+        if self._backlog:
+            self._resume()
+
+    def _send(self, buffers: list[Buffer]) -> None:
+        """Queue a reply for the end of the turn; a large one leaves at once, so that they do not pile up."""
+        if not buffers:
+            return
+        self._out += buffers
+        if int.from_bytes(buffers[0][:4]) > LARGE_REPLY_BYTES:
+            self._write()
+
+    def _send_ready(self) -> None:
+        slots = self._slots
+        while slots and slots[0].buffers is not None:
+            slot = slots.popleft()
+            self._out += slot.buffers or ()
+            if slot.hang_up is not None:
+                self._end(slot.hang_up)
+                slots.clear()
+        self._write()
+        if self._ending is not None and not slots:
             self._transport.close()
 
-    def _answer(self, data: memoryview, replies: list[Buffer]) -> bool:
-        """Collect the replies to the requests that `data` completes; False after one that gets none."""
-        try:
-            for request in self._reader.feed(data):
-                replies += dispatch(self._broker, request)
-        except (WireError, Unanswerable) as error:
-            logger.warning("closing the connection from %s: %s", self._peer(), error)
-            return False
-        except Exception:
-            logger.exception("closing the connection from %s: a bug in the broker", self._peer())
-            return False
-        return True
+    def _write(self) -> None:
+        if self._out:
+            if not self._transport.is_closing():
+                self._transport.writelines(self._out)
+            self._out = []
+
+    def _end(self, reason: str) -> None:
+        """Answer what came before, then close."""
+        if self._ending is None:
+            self._ending = reason
+            self._backlog.clear()
+            logger.warning("closing the connection from %s: %s", self._peer(), reason)
 
     def _peer(self) -> str:
         host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)
         return f"{host}:{port}"
-
-    def pause_writing(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
 
     def close(self) -> None:
         """Close once the replies already written have left."""

@@ -1,12 +1,58 @@
-"""What a handler may know about a request beyond its body."""
+"""What a handler may know about a request beyond its body, and how it may answer later."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 
 class Context(NamedTuple):
-    """Who asks, and in which version of the API."""
+    """Who asks, from where, and in which version of the API."""
 
     api_version: int
     client_id: str | None
+    client_host: str = ""
+
+
+class NoReply:
+    """The whole answer to a Produce with acks=0."""
+
+
+NO_REPLY = NoReply()
+
+
+class HangUp(Exception):
+    """Close the connection: the only way to tell a client what no reply can say."""
+
+
+class Parked:
+    """A reply that will come later: returned by a handler instead of a response, completed exactly once.
+
+    `pipelined` says that requests of the same API on the same connection may be handled meanwhile; every
+    other request of the connection waits. Replies leave in the order of the requests in any case.
+    """
+
+    __slots__ = ("_deliver", "_outcome", "pipelined")
+
+    def __init__(self, *, pipelined: bool = False) -> None:
+        self.pipelined = pipelined
+        self._deliver: Callable[[object], None] | None = None
+        self._outcome: object = None
+
+    @property
+    def is_done(self) -> bool:
+        return self._outcome is not None
+
+    def complete(self, outcome: object) -> None:
+        """`outcome` is a response, NO_REPLY, or an exception: a KafkaError is answered, HangUp hangs up."""
+        if self._outcome is not None:
+            raise RuntimeError("a parked request was answered twice")
+        self._outcome = outcome
+        if self._deliver is not None:
+            self._deliver(outcome)
+
+    def when_done(self, deliver: Callable[[object], None]) -> None:
+        """What to do with the outcome; at once, if it is there already."""
+        self._deliver = deliver
+        if self._outcome is not None:
+            deliver(self._outcome)

@@ -3,54 +3,161 @@
 Every request ends in a reply, or in an exception that closes its connection: WireError for bytes that cannot
 be read, Unanswerable for an API or version that is not served (Kafka, too, hangs up on those). The exception
 is ApiVersions, which must be answered in any version, since the client asks it to learn the versions.
+
+A KafkaError that a handler raises becomes an error reply, where the response has a place for an error of the
+whole request. A bug becomes UNKNOWN_SERVER_ERROR there, with its traceback in the log; where there is no such
+place, and always on Produce, whose outcome is then unknown, the connection is closed (conformance 6, 25).
+
+What depends only on API and version is worked out once, in a `Route`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import logging
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbroker.context import Context
+from kbroker.context import Context, HangUp, NoReply
 from kbroker.handlers.api_versions import unsupported_version
 from wire.api import ApiKey, api, find_api
 from wire.codec import decoder, encoder
-from wire.frames import frame
-from wire.headers import RequestHeader, decode_request_header, encode_response_header
+from wire.errors import ErrorCode, KafkaError, WireError
+from wire.headers import (
+    RequestHeader,
+    decode_request_header,
+    encode_response_header,
+    request_header_version,
+    response_header_version,
+)
 from wire.primitives import Buffer
+from wire.schema import REQUIRED, Primitive, fields_of
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+_KEY_AND_VERSION = struct.Struct(">hh")
+_SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
 
 
 class Unanswerable(Exception):
     """A request that Kafka has no reply for. The text is for the operator."""
 
 
-def dispatch(broker: Broker, request: memoryview) -> list[Buffer]:
-    """The framed reply to one request."""
-    header, position = decode_request_header(request)
-    key, version = header.request_api_key, header.request_api_version
-    handler = broker.handlers.get(key)
-    if handler is None or version not in handler.versions:
-        return reply_to_unsupported(broker, header)
-    body: Any = decoder(api(key).request, version)(request, position)[0]
-    response = handler.handle(broker, Context(version, header.client_id), body)
-    return reply(header, version, response)
+class Route(NamedTuple):
+    """How one API is served at one version."""
+
+    key: int
+    version: int
+    handle: Callable[[Any, Context, Any], object]
+    decode_header: Callable[..., tuple[RequestHeader, int]]
+    decode: Callable[..., tuple[Any, int]]
+    response: type
+    encode: Callable[[Any, list[Buffer]], None]
+    header_tags: bytes
+    """What a flexible response header has after the correlation id."""
+
+    def reply(self, correlation_id: int, response: object) -> list[Buffer]:
+        """The framed response; `records` in it are not copied."""
+        parts: list[Buffer] = [b"", self.header_tags]
+        self.encode(response, parts)
+        parts[0] = _SIZE_AND_CORRELATION_ID.pack(4 + sum(map(len, parts)), correlation_id)
+        return parts
+
+    def outcome(self, correlation_id: int, outcome: object) -> list[Buffer]:
+        """What to send for a handler's outcome, be it a response, an error, or no reply at all."""
+        if isinstance(outcome, KafkaError):
+            outcome = self.error_response(outcome.code, str(outcome))
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        elif isinstance(outcome, NoReply):
+            return []
+        return self.reply(correlation_id, outcome)
+
+    def error_response(self, code: ErrorCode, message: str) -> object:
+        """A response that says only this error; HangUp where the response cannot say it."""
+        if not any(f.name == "error_code" and self.version in f.versions for f in fields_of(self.response)):
+            raise HangUp(f"{self.response.__name__} v{self.version} has no place for {code.name}: {message}")
+        values: dict[str, Any] = {"error_code": code}
+        for field in fields_of(self.response):
+            if field.name == "error_message":
+                values[field.name] = message
+            elif field.default is REQUIRED and field.name not in values:
+                values[field.name] = [] if field.is_array else _zero(field.type)
+        return self.response(**values)
 
 
-def reply_to_unsupported(broker: Broker, header: RequestHeader) -> list[Buffer]:
-    """ApiVersions says what it can do; the others raise Unanswerable."""
-    key, version = header.request_api_key, header.request_api_version
-    if key == ApiKey.API_VERSIONS:
-        return reply(header, 0, unsupported_version(broker))
-    known = find_api(key)
-    name = known.name if known else f"the unknown API {key}"
-    served = (
-        f"only {broker.handlers[key].versions} are served" if key in broker.handlers else "it is not served"
-    )
-    raise Unanswerable(f"client {header.client_id!r:.80} asked for {name} v{version}, but {served}")
+def _zero(kind: Primitive | type) -> Any:
+    if not isinstance(kind, Primitive):
+        raise HangUp(f"an error reply would need a {kind.__name__}")
+    return {"string": "", "bytes": b"", "uuid": bytes(16), "bool": False}.get(kind.name, -1)
 
 
-def reply(header: RequestHeader, version: int, response: object) -> list[Buffer]:
-    parts: list[Buffer] = [encode_response_header(header.request_api_key, version, header.correlation_id)]
-    encoder(type(response), version)(response, parts)
-    return frame(parts)
+class Dispatcher:
+    """Finds the route of each request and follows it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._routes: dict[tuple[int, int], Route] = {}
+
+    def dispatch(self, request: memoryview, client_host: str) -> tuple[Route, int, object]:
+        """The route, the correlation id, and the handler's outcome, which may be Parked."""
+        if len(request) < 4:
+            raise WireError(f"a request of {len(request)} bytes has no API key and version")
+        key_and_version = _KEY_AND_VERSION.unpack_from(request)
+        route = self._routes.get(key_and_version) or self._new_route(key_and_version)
+        if route is None:
+            raise self._unanswerable(request)
+        header, position = route.decode_header(request, 0)
+        body = route.decode(request, position)[0]
+        context = Context(route.version, header.client_id, client_host)
+        try:
+            outcome = route.handle(self._broker, context, body)
+        except (KafkaError, HangUp) as error:
+            outcome = error
+        except Exception:
+            logger.exception("a bug in the broker, met by a request of client %.80r", header.client_id)
+            if route.key == ApiKey.PRODUCE:
+                raise HangUp("the outcome of a Produce is unknown") from None
+            outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return route, header.correlation_id, outcome
+
+    def reply_to_unsupported(self, request: memoryview) -> list[Buffer] | None:
+        """ApiVersions in a version that is not served is told what it can ask; None for other APIs."""
+        key, version = _KEY_AND_VERSION.unpack_from(request) if len(request) >= 4 else (-1, 0)
+        if key != ApiKey.API_VERSIONS or version in self._broker.handlers[key].versions:
+            return None
+        header, _ = decode_request_header(request)
+        parts: list[Buffer] = [encode_response_header(key, 0, header.correlation_id)]
+        response = unsupported_version(self._broker)
+        encoder(type(response), 0)(response, parts)
+        return [struct.pack(">i", sum(map(len, parts))), *parts]
+
+    def _new_route(self, key_and_version: tuple[int, int]) -> Route | None:
+        key, version = key_and_version
+        handler = self._broker.handlers.get(key)
+        if handler is None or version not in handler.versions:
+            return None
+        found = api(key)
+        route = Route(
+            key,
+            version,
+            handler.handle,
+            decoder(RequestHeader, request_header_version(key, version)),
+            decoder(found.request, version),
+            found.response,
+            encoder(found.response, version),
+            bytes(response_header_version(key, version)),
+        )
+        self._routes[key_and_version] = route
+        return route
+
+    def _unanswerable(self, request: memoryview) -> Unanswerable:
+        header, _ = decode_request_header(request)
+        key, version = header.request_api_key, header.request_api_version
+        known, handler = find_api(key), self._broker.handlers.get(key)
+        name = known.name if known else f"the unknown API {key}"
+        served = f"only {handler.versions} are served" if handler else "it is not served"
+        return Unanswerable(f"client {header.client_id!r:.80} asked for {name} v{version}, but {served}")

@@ -44,7 +44,8 @@ def test_a_bug_in_a_handler_closes_that_connection_and_leaves_a_traceback(
         await broker.stop()
 
     run(scenario())
-    (record,) = caplog.records
+    record, closing = caplog.records
+    assert "closing the connection" in closing.getMessage()
     assert record.levelno == logging.ERROR
     assert "a bug in the broker" in record.getMessage()
     assert record.exc_info is not None
