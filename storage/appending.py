@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from storage.log import UnifiedLog
 
 NO_TIMESTAMP = -1
+NO_GUARDS: Mapping[int, VerificationGuard] = {}
 ASSIGNED = 16
 """The bytes in front of a batch that the leader replaces: base offset, length, leader epoch."""
 
@@ -88,7 +89,7 @@ def append_as_leader(
     now_ms: int,
     *,
     origin: Origin = Origin.CLIENT,
-    guards: Mapping[int, VerificationGuard] | None = None,
+    guards: Mapping[int, VerificationGuard] = NO_GUARDS,
     transaction_version: int = 0,
 ) -> list[Appended | KafkaError]:
     """Append batches in order; an outcome for each. They may be refused with 10, 18, 45, 47, 48, 52.
@@ -96,114 +97,88 @@ def append_as_leader(
     `guards` are those of producers whose transactions were verified. StorageError where the log is, or goes,
     offline: then nothing of this call counts.
     """
-    log.check_online()
+    if log.offline is not None:
+        raise log.offline
     outcomes: list[Appended | KafkaError] = []
-    leader = _Leader(log, leader_epoch, now_ms, origin, guards or {}, transaction_version)
+    run = Run(log.log_end_offset)
+    terms = leader_epoch, now_ms, origin, guards, transaction_version
     try:
-        log.assign_leader_epoch(leader_epoch)
+        if leader_epoch > log.leader_epochs.latest:
+            log.leader_epochs.assign(leader_epoch, log.log_end_offset)
         for batch, header in batches:
             try:
-                outcomes.append(leader.stage(batch, header))
+                outcomes.append(_stage(log, run, batch, header, *terms))
             except StorageError:
                 raise
             except KafkaError as refusal:
                 outcomes.append(refusal)
-        log.write(leader.run)
+        log.write(run)
     except BaseException as error:
         raise log.fail(error) from error
     return outcomes
 
 
-class _Leader:
-    """One call of `append_as_leader`: who appends, and what is to be written."""
-
-    __slots__ = ("guards", "leader_epoch", "log", "now_ms", "origin", "run", "transaction_version")
-
-    def __init__(
-        self,
-        log: UnifiedLog,
-        leader_epoch: int,
-        now_ms: int,
-        origin: Origin,
-        guards: Mapping[int, VerificationGuard],
-        transaction_version: int,
-    ) -> None:
-        self.log = log
-        self.run = Run(log.log_end_offset)
-        self.leader_epoch = leader_epoch
-        self.now_ms = now_ms
-        self.origin = origin
-        self.guards = guards
-        self.transaction_version = transaction_version
-
-    def stage(self, batch: Buffer, header: BatchHeader) -> Appended:
-        """Give the batch its place; KafkaError where it is refused."""
-        log, run = self.log, self.run
-        config, producers = log.config, log.producers
-        size = header.batch_length + LOG_OVERHEAD
-        if size > config.max_message_bytes or size > config.segment_bytes:
-            raise _too_large(size, config)
-        marker = None
-        is_control = header.attributes & CONTROL_FLAG
-        if is_control:
-            marker = self._checked_marker(batch, header)
-        elif header.producer_id >= 0:
-            duplicate = producers.check_append(header, self.origin, self.guards.get(header.producer_id))
+def _stage(
+    log: UnifiedLog,
+    run: Run,
+    batch: Buffer,
+    header: BatchHeader,
+    leader_epoch: int,
+    now_ms: int,
+    origin: Origin,
+    guards: Mapping[int, VerificationGuard],
+    transaction_version: int,
+) -> Appended:
+    """Give a batch its place in the run; KafkaError where it is refused."""
+    config, producers = log.config, log.producers
+    size = header.batch_length + LOG_OVERHEAD
+    if size > config.max_message_bytes or size > config.segment_bytes:
+        raise _too_large(size, config)
+    marker = None
+    has_producer = header.producer_id >= 0
+    if has_producer:
+        if header.attributes & CONTROL_FLAG:
+            marker = _checked_marker(log, batch, header, origin, transaction_version)
+        else:
+            duplicate = producers.check_append(header, origin, guards.get(header.producer_id))
             if duplicate is not None:
                 return Appended(*duplicate, log.log_start_offset, is_duplicate=True)
-        append_time_ms = NO_TIMESTAMP
-        if config.log_append_time:
-            append_time_ms = self.now_ms
-            batch = with_log_append_time(batch, append_time_ms)
-            header = BatchHeader.parse(batch)
-        first_offset = run.next_offset
-        last_offset = first_offset + header.last_offset_delta
-        max_timestamp = header.max_timestamp
-        _make_room(log, run, size, first_offset, last_offset, max_timestamp, self.now_ms)
+    append_time_ms = NO_TIMESTAMP
+    if config.log_append_time:
+        append_time_ms = now_ms
+        batch = with_log_append_time(batch, append_time_ms)
+        header = BatchHeader.parse(batch)
+    first_offset = run.next_offset
+    last_offset = first_offset + header.last_offset_delta
+    max_timestamp = header.max_timestamp
+    log.make_room(run, size, first_offset, last_offset, max_timestamp, now_ms)
+    if has_producer:
         if marker is not None:
             completed = producers.update_marker(header, marker, first_offset, max_timestamp)
             if completed is not None:
                 log.end_transaction(completed)
-        elif header.producer_id >= 0 and not is_control:
+        elif not header.attributes & CONTROL_FLAG:
             producers.update(header, first_offset)
-        run.buffers.append(assigned_prefix(header, first_offset, self.leader_epoch))
-        run.buffers.append(memoryview(batch)[ASSIGNED:])
-        run.written.append((size, last_offset, max_timestamp))
-        run.size += size
-        run.next_offset = last_offset + 1
-        return Appended(first_offset, last_offset, append_time_ms, log.log_start_offset)
-
-    def _checked_marker(self, batch: Buffer, header: BatchHeader) -> EndMarker | None:
-        """None for control batches that end no transaction."""
-        try:
-            record = next(records(batch, 0, header), None)
-            marker = None if record is None else end_marker(record)
-        except WireError as error:
-            raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
-        if marker is not None:
-            self.log.producers.check_marker(header, marker, self.origin, self.transaction_version)
-        return marker
+    run.buffers.append(assigned_prefix(header, first_offset, leader_epoch))
+    run.buffers.append(memoryview(batch)[ASSIGNED:])
+    run.written.append((size, last_offset, max_timestamp))
+    run.size += size
+    run.next_offset = last_offset + 1
+    return Appended(first_offset, last_offset, append_time_ms, log.log_start_offset)
 
 
-def _make_room(
-    log: UnifiedLog,
-    run: Run,
-    size: int,
-    first_offset: int,
-    last_offset: int,
-    max_timestamp: int,
-    now_ms: int,
-) -> bool:
-    """Whether the batch about to join the run begins a new segment; then the run is written before."""
-    active = log.segments.active
-    rolls = active.is_full_for(log.config, run.size, size, last_offset, max_timestamp, now_ms)
-    if rolls:
-        log.write(run)
-        log.roll(now_ms, first_offset)
-        active = log.segments.active
-    if not run.size and not active.size:
-        active.first_timestamp = max_timestamp
-    return rolls
+def _checked_marker(
+    log: UnifiedLog, batch: Buffer, header: BatchHeader, origin: Origin, transaction_version: int
+) -> EndMarker | None:
+    """None for control batches that end no transaction."""
+    try:
+        record = next(records(batch, 0, header), None)
+        marker = None if record is None else end_marker(record)
+    except WireError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+    if marker is not None:
+        log.producers.check_marker(header, marker, origin, transaction_version)
+    return marker
 
 
 def _too_large(size: int, config: LogConfig) -> KafkaError:
@@ -230,7 +205,7 @@ def append_as_follower(log: UnifiedLog, data: Buffer, now_ms: int) -> Appended |
     try:
         for position, header in found:
             size, last_offset, max_timestamp = header.size, header.last_offset, header.max_timestamp
-            if _make_room(log, run, size, header.base_offset, last_offset, max_timestamp, now_ms):
+            if log.make_room(run, size, header.base_offset, last_offset, max_timestamp, now_ms):
                 start = position
             log.take_over(header, view, position)
             run.buffers[:] = [view[start : position + size]]

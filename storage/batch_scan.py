@@ -11,14 +11,25 @@ has verified every checksum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 
 from storage.errors import CorruptFile
 from storage.files import File
 from wire.errors import ErrorCode
-from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, crc_is_valid
+from wire.record_batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    BatchHeader,
+    crc_is_valid,
+    crc_of,
+)
 
 LARGEST_OFFSET = (1 << 63) - 1
+_CHECKED = struct.Struct(">qiibI2xi")  # base offset, length, leader epoch, magic, crc, last offset delta
+_OFFSET_AND_MAGIC = struct.Struct(">q8xb")
 CHUNK_BYTES = 1 << 18
 """Large enough to cost few system calls, small enough for a second-level cache."""
 
@@ -96,36 +107,47 @@ def check_crc(path: str, data: bytes | memoryview, index: int, header: BatchHead
 
 
 def check_batches(
-    path: str, data: memoryview, offset: int, begin: int, end_offset: int
+    path: str,
+    data: memoryview,
+    offset: int,
+    begin: int,
+    end_offset: int,
+    epoch_at: Callable[[int], int] = lambda offset: NO_LEADER_EPOCH,
 ) -> tuple[int, int, CorruptBatch | None]:
     """Verify whole batches that were read at `begin`, from the one that reaches `offset` to `end_offset`.
 
-    How many bytes are good, the offset after them, and what is wrong with the rest.
+    How many bytes are good, the offset after them, and what is wrong with the rest. What the checksum does
+    not cover is compared: offsets with the batches around, leader epochs with what `epoch_at` says.
     """
-    size, next_offset = 0, offset
-    try:
-        while size < len(data):
-            header = header_at(path, data, size, begin + size)
-            check_crc(path, data, size, header, begin + size)
-            following = size + header.size
-            limit = base_offset_at(data, following) if following < len(data) else end_offset
-            if header.last_offset < next_offset or header.next_offset > limit:
-                why = (
-                    f"a batch from {header.base_offset} to {header.last_offset}, not {next_offset} to {limit}"
-                )
-                raise CorruptBatch(path, why, position=begin + size)
-            size, next_offset = following, header.next_offset
-    except CorruptBatch as error:
-        return size, next_offset, error
-    return size, next_offset, None
+    size, next_offset, known_epoch = 0, offset, NO_LEADER_EPOCH
+    why = None
+    while size < len(data) and why is None:
+        if len(data) - size < HEADER_SIZE:
+            why = "no batch begins here"
+            break
+        base_offset, length, epoch, magic, crc, delta = _CHECKED.unpack_from(data, size)
+        following = size + length + LOG_OVERHEAD
+        end = base_offset + delta + 1
+        limit = base_offset_at(data, following) if following < len(data) else end_offset
+        if magic != MAGIC or not size + HEADER_SIZE <= following <= len(data):
+            why = "no batch begins here"
+        elif crc_of(data, size, following - size) != crc:
+            why = f"the checksum of the batch at offset {base_offset} does not match"
+        elif not next_offset < end <= limit:
+            why = f"a batch from offset {base_offset} to {end - 1}, not {next_offset} to {limit}"
+        elif epoch != known_epoch and epoch_at(base_offset) not in (epoch, NO_LEADER_EPOCH):
+            why = f"the batch at offset {base_offset} has leader epoch {epoch}, not {epoch_at(base_offset)}"
+        else:
+            size, next_offset, known_epoch = following, end, epoch
+    return size, next_offset, None if why is None else CorruptBatch(path, why, position=begin + size)
 
 
 def base_offset_at(data: bytes | memoryview, index: int) -> int:
     """The offset of the batch at `index`; the largest there is, where none begins there."""
     if len(data) - index >= HEADER_SIZE:
-        header = BatchHeader.parse(data, index)
-        if header.magic == MAGIC and header.base_offset >= 0:
-            return header.base_offset
+        base_offset, magic = _OFFSET_AND_MAGIC.unpack_from(data, index)
+        if magic == MAGIC and base_offset >= 0:
+            return int(base_offset)
     return LARGEST_OFFSET
 
 

@@ -99,7 +99,9 @@ class UnifiedLog:
         self.offline: StorageError | None = None
         self._high_watermark = log_start_offset
         self._jitter = jitter
-        self._generation = 0
+        self.first_dirty_offset = log_start_offset
+        """Everything below was compacted once. The owner checkpoints it."""
+        self.generation = 0
         """Counts truncations: a flush that began before one says nothing about what was written after it."""
         self.unsynced: list[Callable[[], object]] = []
         """What the next flush has to sync besides the active segment."""
@@ -180,8 +182,9 @@ class UnifiedLog:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
+        self.first_dirty_offset = min(self.first_dirty_offset, log_end_offset)
         self.is_changed = True
-        self._generation += 1
+        self.generation += 1
         self.high_watermark = self._high_watermark
 
     def _check_order(self) -> None:
@@ -217,12 +220,33 @@ class UnifiedLog:
 
     # -- writing
 
+    def make_room(
+        self, run: Run, size: int, first_offset: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> bool:
+        """Whether the batch about to join the run begins a new segment; then the run is written before."""
+        active = self.segments.active
+        used = active.size + run.size
+        rolls = last_offset > active.largest_possible_offset or (
+            used > 0
+            and (
+                used + size > self.config.segment_bytes
+                or active.is_index_full
+                or active.waited_ms(max_timestamp, now_ms) > self.config.segment_ms - active.roll_jitter_ms
+            )
+        )
+        if rolls:
+            self.write(run)
+            self.roll(now_ms, first_offset)
+            active, used = self.segments.active, 0
+        if not used:
+            active.first_timestamp = max_timestamp
+        return rolls
+
     def write(self, run: Run) -> None:
         """Write staged batches to the active segment; they count from here on."""
         if not run.buffers:
             return
         self.segments.active.append(run.buffers, run.written)
-        invariant(run.next_offset > self.log_end_offset, "an append moves the log end")
         self.log_end_offset = self.producers.map_end_offset = run.next_offset
         self.is_changed = True
         run.clear()
@@ -273,6 +297,7 @@ class UnifiedLog:
                 self.config,
                 now_ms=now_ms,
                 roll_jitter_ms=self._jitter(jitter_ms) if jitter_ms else 0,
+                epoch_at=self.leader_epochs.epoch_for,
             )
         )
         self.unsynced.append(partial(self.files.sync_dir, self.directory))
@@ -297,12 +322,12 @@ class UnifiedLog:
         except OSError as error:
             raise self.fail(error) from error
         self._flushes_running += 1
-        return Flush(self.log_end_offset, self._generation, tuple(targets))
+        return Flush(self.log_end_offset, self.generation, tuple(targets))
 
     def finish_flush(self, flush: Flush) -> None:
         """It was run without an error."""
         self._flushes_running -= 1
-        if flush.generation == self._generation and flush.offset > self.recovery_point:
+        if flush.generation == self.generation and flush.offset > self.recovery_point:
             self.recovery_point = flush.offset
 
     def abandon_flush(self, error: BaseException) -> BaseException:

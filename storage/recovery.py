@@ -176,6 +176,7 @@ class _Opening:
                         self.config,
                         size=size,
                         created_ms=self.now_ms,
+                        epoch_at=self.leader_epochs.epoch_for,
                     )
                 )
 
@@ -313,8 +314,14 @@ class _Opening:
         )
 
     def _new_segment(self, base_offset: int) -> LogSegment:
-        config = self.config
-        return LogSegment.create(self.files, self.directory, base_offset, config, now_ms=self.now_ms)
+        return LogSegment.create(
+            self.files,
+            self.directory,
+            base_offset,
+            self.config,
+            now_ms=self.now_ms,
+            epoch_at=self.leader_epochs.epoch_for,
+        )
 
     def _find_leader_epochs(self) -> None:
         self.leader_epochs.clear()

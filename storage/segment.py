@@ -42,7 +42,7 @@ from storage.indexes import (
 )
 from storage.log_config import LogConfig
 from storage.producer_state import CompletedTransaction
-from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD
+from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD, NO_LEADER_EPOCH
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +53,8 @@ CLEANED = ".cleaned"
 SWAP = ".swap"
 
 REMEMBERED_POSITIONS = 64
-LENGTH = struct.Struct(">i")
-LENGTH_AT = 8
+SPAN = struct.Struct(">qi11xi")
+"""Base offset, length and last offset delta of a batch, where the rest of its header does not matter."""
 
 
 class SegmentRead(NamedTuple):
@@ -70,6 +70,7 @@ class LogSegment:
     __slots__ = (
         "_appended_from",
         "_checked",
+        "_epoch_at",
         "_file",
         "_files",
         "_index_interval",
@@ -84,6 +85,8 @@ class LogSegment:
         "directory",
         "expected_end",
         "first_timestamp",
+        "is_index_full",
+        "largest_possible_offset",
         "offset_index",
         "roll_jitter_ms",
         "size",
@@ -103,14 +106,21 @@ class LogSegment:
         created_ms: int = 0,
         roll_jitter_ms: int = 0,
         suffix: str = "",
+        epoch_at: Callable[[int], int] = lambda offset: NO_LEADER_EPOCH,
     ) -> None:
-        """A segment whose log file is there, with `size` bytes in it. Opens nothing."""
+        """A segment whose log file is there, with `size` bytes in it. Opens nothing.
+
+        `epoch_at` an offset is the leader epoch of its batch, as far as that is known.
+        """
         self._files = files
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
+        self.largest_possible_offset = base_offset + MAX_RELATIVE_OFFSET
+        self.is_index_full = False
+        """Not known before the indexes were read."""
         self.used = False
         """Set by every use; whoever closes idle files clears it."""
         self.expected_end: int | None = None
@@ -130,6 +140,7 @@ class LogSegment:
         self._largest_offset = base_offset
         self._appended_from = size
         self._checked = CheckedRanges()
+        self._epoch_at = epoch_at
         self._positions: dict[int, int] = {}
 
     @classmethod
@@ -143,6 +154,7 @@ class LogSegment:
         now_ms: int,
         roll_jitter_ms: int = 0,
         suffix: str = "",
+        epoch_at: Callable[[int], int] = lambda offset: NO_LEADER_EPOCH,
     ) -> LogSegment:
         """A new, empty one. Its name is durable when the directory has been synced."""
         segment = cls(
@@ -153,6 +165,7 @@ class LogSegment:
             created_ms=now_ms,
             roll_jitter_ms=roll_jitter_ms,
             suffix=suffix,
+            epoch_at=epoch_at,
         )
         file = segment._file = files.open(segment.path, create=True)
         if file.size:
@@ -255,22 +268,7 @@ class LogSegment:
 
     # -- appending and truncating
 
-    def is_full_for(
-        self, config: LogConfig, pending: int, size: int, last_offset: int, max_timestamp: int, now_ms: int
-    ) -> bool:
-        """Whether a batch that would follow `pending` bytes, not yet written, belongs into a new segment."""
-        used = self.size + pending
-        return last_offset - self.base_offset > MAX_RELATIVE_OFFSET or (
-            used > 0
-            and (
-                used + size > config.segment_bytes
-                or self._waited_ms(max_timestamp, now_ms) > config.segment_ms - self.roll_jitter_ms
-                or self.offset_index.is_full
-                or self.time_index.is_full
-            )
-        )
-
-    def _waited_ms(self, max_timestamp: int, now_ms: int) -> int:
+    def waited_ms(self, max_timestamp: int, now_ms: int) -> int:
         """How long the segment has been taking batches: by their timestamps, if they have any."""
         first = self.first_timestamp
         if first is None:
@@ -293,13 +291,10 @@ class LogSegment:
         if max_timestamp > self._largest_timestamp:  # type: ignore[operator]  # every caller has loaded it
             self._largest_timestamp = max_timestamp
             self._largest_offset = last_offset
-        if (
-            self._unindexed > self._index_interval
-            and not self.offset_index.is_full
-            and not self.time_index.is_full
-        ):
+        if self._unindexed > self._index_interval and not self.is_index_full:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self._largest_timestamp, self._largest_offset)  # type: ignore[arg-type]
+            self.is_index_full = self.offset_index.is_full or self.time_index.is_full
             self._unindexed = 0
         self._unindexed += size
 
@@ -358,20 +353,22 @@ class LogSegment:
             return search()
 
     def _trusted(self, entry: OffsetPosition) -> int:
-        """The entry's position, if a batch begins there that does not lie beyond the entry's offset.
+        """The entry's position, if that can be right."""
+        if entry.position:
+            self._check_entry(entry, self.file.read(entry.position, HEADER_SIZE), 0)
+        return entry.position
 
-        It may lie before it: that costs only time, and Kafka before 4.0 wrote such entries on followers.
+    def _check_entry(self, entry: OffsetPosition, data: bytes, index: int) -> None:
+        """A batch has to begin where the entry says, and not beyond its offset.
+
+        It may end before it: that costs only time, and Kafka before 4.0 wrote such entries on followers.
         """
-        position = entry.position
-        if position:
-            try:
-                data = self.file.read(position, HEADER_SIZE)
-                last_offset = header_at(self.path, data, 0, position).last_offset
-            except CorruptBatch as error:
-                raise CorruptIndex(self.offset_index.path, f"{entry} points nowhere: {error.why}") from error
-            if last_offset > entry.offset:
-                raise CorruptIndex(self.offset_index.path, f"{entry} points to offset {last_offset}")
-        return position
+        try:
+            last_offset = header_at(self.path, data, index, entry.position).last_offset
+        except CorruptBatch as error:
+            raise CorruptIndex(self.offset_index.path, f"{entry} points nowhere: {error.why}") from error
+        if last_offset > entry.offset:
+            raise CorruptIndex(self.offset_index.path, f"{entry} points to offset {last_offset}")
 
     def reset_indexes(self) -> None:
         """As for an empty segment."""
@@ -379,7 +376,7 @@ class LogSegment:
             index.reset()
         self._indexes_checked = True
         self.first_timestamp = None
-        self._largest_timestamp, self._largest_offset = -1, self.base_offset
+        self._set_largest(-1, self.base_offset)
         self._unindexed = 0
 
     def rebuild_indexes(self, reason: object) -> None:
@@ -399,7 +396,7 @@ class LogSegment:
         else:
             self.offset_index.reset()
             self.time_index.reset()
-            self._largest_timestamp, self._largest_offset = -1, self.base_offset
+            self._set_largest(-1, self.base_offset)
         self._indexes_checked = True
         self._unindexed = 0
         return entry.position
@@ -436,7 +433,7 @@ class LogSegment:
         """The time index knows, since it got a last entry when the segment was closed."""
         self._check_indexes()
         if self._largest_timestamp is None:
-            self._largest_timestamp, self._largest_offset = self.time_index.last_entry
+            self._set_largest(*self.time_index.last_entry)
 
     def _scan_for_largest_timestamp(self, end: int) -> None:
         """Up to the position `end`: what follows the last entry of the time index may be larger."""
@@ -444,7 +441,12 @@ class LogSegment:
         for _, header in headers(self.file, self._trusted(self.offset_index.lookup(offset)), end):
             if header.max_timestamp > timestamp:
                 timestamp, offset = header.max_timestamp, header.last_offset
+        self._set_largest(timestamp, offset)
+
+    def _set_largest(self, timestamp: int, offset: int) -> None:
+        """Whenever the indexes are read or changed by other means than an append."""
         self._largest_timestamp, self._largest_offset = timestamp, offset
+        self.is_index_full = self.offset_index.is_full or self.time_index.is_full
 
     @property
     def retention_timestamp(self) -> int:
@@ -464,15 +466,27 @@ class LogSegment:
         return position
 
     def _search(self, offset: int) -> int | None:
-        begin = self._trusted(self.offset_index.lookup(offset))
-        for position, header in headers(self.file, begin, self.size, 2 * self._index_interval):
-            if header.last_offset >= offset:
-                return position
+        position = self._trusted(self.offset_index.lookup(offset))
+        least_offset = 0
+        while position < self.size:
+            data = self.file.read(position, 2 * self._index_interval + HEADER_SIZE)
+            index, limit = 0, len(data) - HEADER_SIZE
+            while index <= limit:
+                base_offset, length, delta = SPAN.unpack_from(data, index)
+                if base_offset + delta >= offset or base_offset < least_offset or length < 0:
+                    # Either the one that is looked for, or not a batch.
+                    header_at(self.path, data, index, position + index, least_offset)
+                    return position + index
+                least_offset = base_offset + delta + 1
+                index += length + LOG_OVERHEAD
+            if not index:
+                raise CorruptBatch(self.path, "the file ends within a batch", position=position)
+            position += index
         return None
 
     def _remember(self, offset: int, position: int) -> None:
         if len(self._positions) >= REMEMBERED_POSITIONS:
-            self._positions.clear()
+            del self._positions[next(iter(self._positions))]
         self._positions[offset] = position
 
     def end_offset(self) -> int:
@@ -516,23 +530,20 @@ class LogSegment:
 
         The offset index knows a batch close to the end, which spares walking over all of them.
         """
-        position, end = begin, begin + len(data)
-        next_offset = -1
+        size = last = 0
         if len(data) > 2 * self._index_interval:
-            entry = self.offset_index.lookup_position(end - HEADER_SIZE)
+            entry = self.offset_index.lookup_position(begin + len(data) - HEADER_SIZE)
             if entry.position > begin:
-                position = self._trusted(entry)
-                next_offset = header_at(self.path, data, position - begin, position).base_offset
-        last = -1
-        while position + HEADER_SIZE <= end:
-            size = LENGTH.unpack_from(data, position - begin + LENGTH_AT)[0] + LOG_OVERHEAD
-            if size < HEADER_SIZE or position + size > end:
+                size = last = entry.position - begin
+                self._check_entry(entry, data, size)
+        limit = len(data) - HEADER_SIZE
+        while size <= limit:
+            following = size + SPAN.unpack_from(data, size)[1] + LOG_OVERHEAD
+            if not size < following <= len(data):
                 break
-            last = position
-            position += size
-        if last >= 0:
-            next_offset = header_at(self.path, data, last - begin, last).next_offset
-        return position - begin, next_offset
+            last, size = size, following
+        header = header_at(self.path, data, last, begin + last)
+        return size, header.next_offset if last < size else header.base_offset
 
     def _one_batch(self, position: int) -> tuple[bytes, int]:
         header = header_at(self.path, self.file.read(position, HEADER_SIZE), 0, position)
@@ -548,7 +559,7 @@ class LogSegment:
 
     def _check(self, data: memoryview, offset: int, begin: int, end_offset: int) -> tuple[int, int]:
         """Verify batches that are handed out for the first time, and end before one that fails."""
-        size, next_offset, error = check_batches(self.path, data, offset, begin, end_offset)
+        size, next_offset, error = check_batches(self.path, data, offset, begin, end_offset, self._epoch_at)
         if error is not None:
             logger.error("%s", error)
             if not size:
