@@ -18,7 +18,6 @@ after a clean shutdown. After a crash checkpoints are older than the log, and ma
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -39,18 +38,17 @@ from storage.checkpoints import (
 from storage.errors import CorruptCheckpoint
 from storage.files import Files, parent
 from storage.findings import Finding, Kind, PartitionFacts, Report, Severity
+from storage.log_directory import ASIDE_NAME, LOG_NAME
 from wire.internal import TABLES
 
 Progress = Callable[[str, int, int], None]
 """Told the partition that is being checked, bytes done with, and bytes in all."""
 
-PARTITION = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<partition>[0-9]+)")
-MOVED = re.compile(r"(?P<name>.+)\.[0-9a-f]{32}-(?P<why>delete|future|stray)")
 CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 KNOWN_FILES = {*CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, "bootstrap.checkpoint"}
 """The last one is a KRaft controller's."""
 
-WHY_MOVED = {
+WHY_ASIDE = {
     "delete": "it is being deleted.",
     "stray": "the controller knew nothing of it when a broker started.",
     "future": "it is being moved here from another data directory.",
@@ -90,9 +88,8 @@ def _is_partition(files: Files, path: str) -> bool:
 def _name_of(path: str) -> TopicPartition | None:
     """The partition a directory is, or was, named after."""
     name = path.rpartition("/")[2]
-    moved = MOVED.fullmatch(name)
-    match = PARTITION.fullmatch(moved["name"] if moved else name)
-    return (match["topic"], int(match["partition"])) if match else None
+    match = ASIDE_NAME.fullmatch(name) or LOG_NAME.fullmatch(name)
+    return (match[1], int(match[2])) if match else None
 
 
 class DataDirectoryCheck:
@@ -161,8 +158,8 @@ class DataDirectoryCheck:
                 what = "it is not named like a partition."
                 self._report.add(Finding(Severity.NOTE, Kind.UNKNOWN_FILE, path, what))
             return False
-        if moved := MOVED.fullmatch(name):
-            self._report.add(Finding(Severity.NOTE, Kind.LEFTOVER, path, WHY_MOVED[moved["why"]]))
+        if aside := ASIDE_NAME.fullmatch(name):
+            self._report.add(Finding(Severity.NOTE, Kind.LEFTOVER, path, WHY_ASIDE[aside[4]]))
         return True
 
     def _check_entries(self, partitions: set[TopicPartition | None]) -> None:
@@ -182,7 +179,8 @@ class DataDirectoryCheck:
 
     def _check_partition(self, path: str) -> None:
         name = path.rpartition("/")[2]
-        known = Known() if MOVED.fullmatch(name) else self._known(_name_of(name))
+        is_aside = ASIDE_NAME.fullmatch(name) is not None
+        known = Known() if is_aside else self._known(_name_of(name))
         self._progress(name, self._done, self._total)
         try:
             check = PartitionCheck(self._files, path, self._report, known, partial(self._advance, name))
@@ -194,7 +192,7 @@ class DataDirectoryCheck:
         self._report.partitions.append(facts)
         if not check.is_cut:
             self._check_offsets(facts, known)
-        if check.topic_id is not None and not MOVED.fullmatch(name):
+        if check.topic_id is not None and not is_aside:
             self._check_topic_id(path, name.rpartition("-")[0], check.topic_id)
 
     def _advance(self, name: str, size: int) -> None:

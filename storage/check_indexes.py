@@ -70,7 +70,9 @@ class _Follower(Generic[Entry]):
             self.is_missing = True
         except CorruptIndex as error:
             self._add(
-                Finding(Severity.WARNING, self.kind, self.path, f"{error.why}.", MADE_AGAIN, error.position)
+                Finding(
+                    Severity.WARNING, self.kind, self.path, f"{error.reason}.", MADE_AGAIN, error.position
+                )
             )
         finally:
             self._index.close()

@@ -15,6 +15,7 @@ from storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA
 from storage.files import Files
 from storage.findings import Finding, Kind, Severity
 from storage.producer_snapshots import snapshot_offset
+from storage.segment import CLEANED, SWAP
 
 SEGMENT_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex)(\.swap|\.cleaned)?")
 LEFTOVER = re.compile(r".*\.(deleted|cleaned|tmp|part)")
@@ -22,8 +23,6 @@ OF_A_CONTROLLER = re.compile(r"quorum-state|[0-9]{20}-[0-9]{10}\.checkpoint")
 """Kafka's KRaft controller keeps its metadata in a log of its own, and these beside it."""
 
 LOG = "log"
-SWAP = ".swap"
-CLEANED = ".cleaned"
 REMOVED_AT_START = "The next start removes it."
 
 

@@ -28,13 +28,12 @@ from storage.checkpoints import LEADER_EPOCHS, PARTITION_METADATA, read_partitio
 from storage.errors import CorruptCheckpoint
 from storage.files import Files
 from storage.findings import Finding, Kind, PartitionFacts, Report, Severity
+from storage.indexes import MAX_RELATIVE_OFFSET
 from storage.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from storage.survey import survey
 from wire.compression import Codec
 from wire.errors import WireError
 from wire.record_batch import CODEC_MASK, BatchHeader, crc_is_valid
-
-LARGEST_RELATIVE_OFFSET = (1 << 31) - 1
 
 CUT = "The next start cuts the log there."
 RESTORE = "Restore the partition from another replica, if there is one."
@@ -181,7 +180,9 @@ class PartitionCheck:
         severity = self.severity_at(offset)
         self.is_cut = severity is Severity.WARNING
         advice = CUT if self.is_cut else NOT_SERVED
-        self.add(Finding(severity, Kind.BATCH, error.path, f"{error.why}.", advice, error.position, offset))
+        self.add(
+            Finding(severity, Kind.BATCH, error.path, f"{error.reason}.", advice, error.position, offset)
+        )
 
     # -- batches
 
@@ -285,6 +286,6 @@ def _fault_of(header: BatchHeader, batch: memoryview, base_offset: int) -> str |
         return f"there is no codec {header.attributes & CODEC_MASK}"
     if not 0 <= header.count <= header.last_offset_delta + 1:
         return f"{header.count} records do not fit {header.last_offset_delta + 1} offsets"
-    if header.base_offset < base_offset or header.last_offset - base_offset > LARGEST_RELATIVE_OFFSET:
+    if header.base_offset < base_offset or header.last_offset - base_offset > MAX_RELATIVE_OFFSET:
         return f"offsets {header.base_offset} to {header.last_offset} do not belong to this segment"
     return None

@@ -149,7 +149,7 @@ class Snapshots:
             return decode_snapshot(path, self._files.read(path))
         except CorruptSnapshot as error:
             self._add(
-                Finding(Severity.WARNING, Kind.SNAPSHOT, path, f"{error.why}.", REPLACED, error.position)
+                Finding(Severity.WARNING, Kind.SNAPSHOT, path, f"{error.reason}.", REPLACED, error.position)
             )
             return None
 

@@ -47,6 +47,8 @@ class CorruptFile(StorageError):
     def __init__(self, path: str, why: str, *, position: int = 0, line: int | None = None) -> None:
         where = f"byte {position}" if line is None else f"line {line}"
         super().__init__(path, f"{where}: {why}")
+        self.reason = why
+        """Without the place."""
         self.position = position
         self.line = line
 

@@ -1,0 +1,109 @@
+"""`kbroker dump FILE...`: what is in the files of a data directory.
+
+A line per batch, index entry, producer or checkpoint entry, and with `--records` an indented one per record;
+with `--json` an object per line. Bytes are shown as text where they are printable UTF-8, otherwise as 0x and
+hexadecimal digits (in JSON as {"hex": ...}, so that text beginning with 0x stays apart). Damaged places are
+shown as such and make the exit status 1; a file that cannot be read, or is none of Kafka's, makes it 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from datetime import UTC, datetime, timedelta
+
+from storage.files import Disk
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "dump",
+        help="print segments, indexes, snapshots and checkpoints",
+        description="Print files of a data directory. Records of Kafka's internal topics are decoded.",
+        epilog="Exit status: 0, 1 if something is damaged, 2 if a file cannot be read.",
+    )
+    parser.add_argument("files", metavar="FILE", nargs="+")
+    parser.add_argument("--records", action="store_true", help="print the records of segments, too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    status = 0
+    for number, path in enumerate(options.files):
+        if len(options.files) > 1 and not options.json:
+            print(f"\n{path}" if number else path)
+        try:
+            status = max(status, print_file(path, records=options.records, as_json=options.json))
+        except ValueError as error:
+            print(f"kbroker: {error}", file=sys.stderr)
+            status = 2
+        except BrokenPipeError:
+            # Whoever reads has seen enough; Python would complain when it flushes at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            break
+        except OSError as error:
+            print(f"kbroker: {path}: {error.strerror}", file=sys.stderr)
+            status = 2
+    return status
+
+
+def print_file(path: str, *, records: bool, as_json: bool) -> int:
+    """The exit status."""
+    from storage.dump import dump_file
+
+    status = 0
+    for entry in dump_file(Disk(), path, records=records):
+        if "corrupt" in entry:
+            status = 1
+        if as_json:
+            print(json.dumps({"file": path, **entry}, default=bytes_as_json))
+        else:
+            print(as_text(entry))
+    return status
+
+
+def as_text(entry: dict[str, object]) -> str:
+    is_record = "offset" in entry and "timestamp" in entry and len(entry) > 2
+    indent = "    " if is_record else ""
+    return indent + "  ".join(f"{name}: {shown(name, value)}" for name, value in entry.items())
+
+
+def shown(name: str, value: object) -> str:
+    if name.endswith("timestamp") and isinstance(value, int) and value >= 0:
+        return f"{value} ({moment(value)})"
+    if isinstance(value, bytes):
+        return bytes_as_text(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {shown(key, one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(shown("", one) for one in value) + "]"
+    return "null" if value is None else str(value)
+
+
+def moment(timestamp_ms: int) -> str:
+    try:
+        return (EPOCH + timedelta(milliseconds=timestamp_ms)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        return "beyond the calendar"
+
+
+def bytes_as_text(data: bytes) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return f"0x{data.hex()}"
+    return text if text.isprintable() else f"0x{data.hex()}"
+
+
+def bytes_as_json(data: object) -> object:
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"{type(data).__name__} has no place in a dump")
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError:
+        return {"hex": bytes(data).hex()}
