@@ -424,7 +424,8 @@ class ProducerState:
         offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
             return None
-        path = self._snapshots.write(offset, [entry.to_snapshot() for entry in self.producers.values()])
+        entries = [self.producers[producer_id].to_snapshot() for producer_id in sorted(self.producers)]
+        path = self._snapshots.write(offset, entries)
         self._last_snapshot_offset = offset
         if sync:
             self._snapshots.sync(path)
