@@ -5,6 +5,7 @@
     recovery-point-offset-checkpoint    of every log, as are the two that follow
     log-start-offset-checkpoint
     replication-offset-checkpoint       the high watermarks
+    cleaner-offset-checkpoint           up to where logs were compacted, of those that are
     topic-7/                            a log
     topic-7.<unique>-delete/            the log of a deleted topic, to be removed in a while
     topic-7.<unique>-future/            a copy of a log that was to move here
@@ -29,7 +30,14 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from storage import checkpoints
-from storage.checkpoints import HIGH_WATERMARKS, LOCK, LOG_START_OFFSETS, RECOVERY_POINTS, TopicPartition
+from storage.checkpoints import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOCK,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    TopicPartition,
+)
 from storage.errors import CorruptCheckpoint, LogDirectoryFailed, StorageError
 from storage.files import Files, Lock
 from storage.log import UnifiedLog
@@ -56,7 +64,8 @@ def aside_name(topic_partition: TopicPartition, unique: str, why: str) -> str:
 class OffsetCheckpoint:
     """One checkpoint file, with the offsets of all logs of the directory."""
 
-    def __init__(self, files: Files, path: str, offset_of: Callable[[UnifiedLog], int]) -> None:
+    def __init__(self, files: Files, path: str, offset_of: Callable[[UnifiedLog], int | None]) -> None:
+        """Logs of which `offset_of` is None are left out."""
         self._files = files
         self._path = path
         self._offset_of = offset_of
@@ -80,7 +89,9 @@ class OffsetCheckpoint:
         Those of broken logs stay as they were.
         """
         offsets = {key: self.offsets[key] for key in broken if key in self.offsets}
-        offsets.update((key, self._offset_of(log)) for key, log in logs.items())
+        for key, log in logs.items():
+            if (offset := self._offset_of(log)) is not None:
+                offsets[key] = offset
         if offsets == self.offsets:
             return None
         self.offsets = offsets
@@ -113,6 +124,11 @@ class LogDirectory:
         self.high_watermarks = OffsetCheckpoint(
             files, f"{path}/{HIGH_WATERMARKS}", lambda log: log.high_watermark
         )
+        self.cleaner_offsets = OffsetCheckpoint(
+            files,
+            f"{path}/{CLEANER_OFFSETS}",
+            lambda log: log.first_dirty_offset if log.config.compacts else None,
+        )
         self._lock: Lock | None = None
 
     def __repr__(self) -> str:
@@ -131,7 +147,7 @@ class LogDirectory:
             self.fail(error)
 
     def _checkpoints(self) -> tuple[OffsetCheckpoint, ...]:
-        return self.recovery_points, self.log_start_offsets, self.high_watermarks
+        return self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_offsets
 
     def fail(self, error: OSError) -> StorageError:
         """The directory, and every log in it, goes offline."""

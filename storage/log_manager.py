@@ -206,6 +206,8 @@ class LogManager:
             self._break(other, topic_partition, StorageError(path, why))
             return
         log.high_watermark = directory.high_watermarks.offsets.get(topic_partition, 0)
+        cleaned = directory.cleaner_offsets.offsets.get(topic_partition, log.log_start_offset)
+        log.first_dirty_offset = min(cleaned, log.log_end_offset)
         directory.logs[topic_partition] = log
         self._places[topic_partition] = directory
 
@@ -317,6 +319,7 @@ class LogManager:
         if self._is_due("recovery points", self._intervals.recovery_points_ms, now_ms):
             self._each_log(UnifiedLog.checkpoint)
             self._checkpoint_later(lambda directory: directory.recovery_points)
+            self._checkpoint_later(lambda directory: directory.cleaner_offsets)
         if self._is_due("log start offsets", self._intervals.log_start_offsets_ms, now_ms):
             self._checkpoint_later(lambda directory: directory.log_start_offsets)
         if self._is_due("high watermarks", self._intervals.high_watermarks_ms, now_ms):
