@@ -25,6 +25,7 @@ entry, iterate.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from struct import Struct
 from typing import Any, ClassVar, NamedTuple
 
@@ -131,7 +132,9 @@ class _Index:
         file = self._file
         if file is not None:
             file.sync()
-        elif self._files.exists(self.path):
+            return
+        # It may never have been written, or be renamed at this moment: its segment leaves the log.
+        with suppress(FileNotFoundError):
             file = self._files.open(self.path, read_only=True)
             file.sync()
             file.close()

@@ -259,7 +259,9 @@ class LogSegment:
         if self._file is not None:
             self._file.close()
             self._file = None
-        self._files.remove(self.path)
+        if self._files.exists(self.path):
+            # Another one may have been renamed over it: compaction makes segments of the same base offset.
+            self._files.remove(self.path)
         for index in self._indexes():
             index.remove()
 
