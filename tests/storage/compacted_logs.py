@@ -1,0 +1,245 @@
+"""A log that is compacted, as its producers and consumers see it.
+
+`Writer` appends to a log as producers and a transaction coordinator do, and remembers what ought to become of
+every record. `consumed` reads a log as a client does, with read_committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from storage.cleaner import LogCleaner
+from storage.files import Files
+from storage.log import UnifiedLog
+from storage.log_config import LogConfig
+from storage.producer_state import Origin
+from storage.reading import Isolation
+from storage.recovery import create_log, load_log
+from wire.compression import Codec
+from wire.errors import KafkaError
+from wire.record_batch import BatchHeader, batch_headers
+from wire.records import ControlType, Record, build_batch, control_batch, control_type, records
+
+DIRECTORY = "/data/topic-0"
+DAY_MS = 24 * 60 * 60 * 1000
+START_MS = 1_700_000_000_000
+CONFIG = LogConfig(
+    segment_bytes=1000,
+    index_interval_bytes=100,
+    cleanup_policy=frozenset({"compact"}),
+    min_cleanable_dirty_ratio=0.0,
+    delete_retention_ms=DAY_MS,
+)
+
+Pair = tuple[bytes | None, bytes | None]
+
+
+def new_log(files: Files, config: LogConfig = CONFIG, directory: str = DIRECTORY) -> UnifiedLog:
+    return create_log(files, directory, "topic", 0, config, now_ms=START_MS)
+
+
+def reopened(log: UnifiedLog, files: Files | None = None, *, clean: bool = False) -> UnifiedLog:
+    """The log as the next process finds it: after a clean shutdown, or after a crash."""
+    if clean:
+        log.close()
+    again = load_log(
+        files or log.files,
+        log.directory,
+        log.topic,
+        log.partition,
+        log.config,
+        recovery_point=log.recovery_point,
+        log_start_offset=log.log_start_offset,
+        was_clean=clean,
+        now_ms=START_MS,
+    )
+    again.high_watermark = log.high_watermark
+    again.first_dirty_offset = log.first_dirty_offset
+    return again
+
+
+def cleaner_of(*logs: UnifiedLog, max_keys: int = 1000, **options: object) -> LogCleaner:
+    from storage.offset_map import BYTES_PER_KEY
+
+    return LogCleaner(logs[0].files, logs, dedupe_buffer_bytes=max_keys * BYTES_PER_KEY, **options)  # type: ignore[arg-type]
+
+
+def clean(log: UnifiedLog, now_ms: int = START_MS, *, max_keys: int = 1000) -> bool:
+    """Clean it once, if it can be."""
+    cleaner = cleaner_of(log, max_keys=max_keys)
+    cleaning = cleaner.choose(now_ms)
+    if cleaning is None:
+        return False
+    cleaner.run(cleaning)
+    assert cleaning.error is None, cleaning.error
+    assert not cleaner.uncleanable
+    assert log.offline is None
+    return True
+
+
+def clean_again(log: UnifiedLog, now_ms: int = START_MS, *, max_keys: int = 1000) -> None:
+    """Clean all of it, as if nothing had been cleaned before, until the map has held every key."""
+    log.first_dirty_offset = log.log_start_offset
+    while clean(log, now_ms, max_keys=max_keys):
+        pass
+
+
+class Written(NamedTuple):
+    """A record, with its offset."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass
+class Producer:
+    producer_id: int
+    epoch: int = 0
+    next_sequence: int = 0
+    open: list[Written] = field(default_factory=list)
+    """Of its transaction."""
+
+
+class Writer:
+    """Appends to a log. What is written is replicated at once: the high watermark follows."""
+
+    def __init__(self, log: UnifiedLog) -> None:
+        self.log = log
+        self.now_ms = START_MS
+        self.producers: dict[int, Producer] = {}
+        self.committed: list[Written] = []
+        """In order of offsets; transactions join when they end."""
+        self.leader_epoch = 0
+
+    def put(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        producer_id: int = -1,
+        transactional: bool = False,
+        codec: Codec = Codec.NONE,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+    ) -> int:
+        """Append a batch; its first offset."""
+        self.now_ms += 1
+        entries = [Record(i, self.now_ms + i % 3, *pair, headers) for i, pair in enumerate(pairs)]
+        options: dict[str, object] = {"codec": codec}
+        producer = None
+        if producer_id >= 0:
+            producer = self.producers.setdefault(producer_id, Producer(producer_id))
+            options |= {
+                "producer_id": producer_id,
+                "producer_epoch": producer.epoch,
+                "base_sequence": producer.next_sequence,
+                "transactional": transactional,
+            }
+        first = self.append(build_batch(entries, **options))
+        written = [Written(first + i, self.now_ms + i % 3, *pair) for i, pair in enumerate(pairs)]
+        if producer is not None:
+            producer.next_sequence += len(pairs)
+        if producer is not None and transactional:
+            producer.open += written
+        else:
+            self._commit(written)
+        return first
+
+    def end(self, producer_id: int, kind: ControlType, *, bump: bool = False) -> int:
+        """End a transaction; the offset of the marker. With `bump`, as transaction version 2 does."""
+        self.now_ms += 1
+        producer = self.producers.setdefault(producer_id, Producer(producer_id))
+        if bump:
+            producer.epoch += 1
+            producer.next_sequence = 0
+        marker = control_batch(kind, producer_id, producer.epoch, 0, self.now_ms)
+        offset = self.append(marker, Origin.COORDINATOR)
+        if kind is ControlType.COMMIT:
+            self._commit(producer.open)
+        producer.open = []
+        return offset
+
+    def append(self, batch: bytes, origin: Origin = Origin.CLIENT) -> int:
+        header = BatchHeader.parse(batch)
+        (outcome,) = self.log.append_as_leader([(batch, header)], self.leader_epoch, self.now_ms, origin=origin)
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        self.log.high_watermark = self.log.log_end_offset
+        return outcome.first_offset
+
+    def roll(self) -> None:
+        """Close the active segment, durably."""
+        self.log.roll(self.now_ms)
+        self.log.flush()
+
+    def _commit(self, written: Iterable[Written]) -> None:
+        self.committed = sorted([*self.committed, *written])
+
+    def last_values(self) -> dict[bytes, bytes]:
+        """What a reader of everything committed ends up with: keys without a value are gone."""
+        return last_values(self.committed)
+
+
+def last_values(written: Iterable[Written]) -> dict[bytes, bytes]:
+    found: dict[bytes, bytes | None] = {}
+    for one in written:
+        if one.key is not None:
+            found[one.key] = one.value
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def all_batches(log: UnifiedLog) -> list[tuple[BatchHeader, bytes]]:
+    """Everything there is, by way of the reading side of the log."""
+    found = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        result = log.read(offset, 1 << 20, Isolation.LOG_END)
+        data = bytes(result.records)
+        found += [(header, data[at : at + header.size]) for at, header in batch_headers(data)]
+        if result.next_offset == offset:
+            break
+        offset = result.next_offset
+    return found
+
+
+def all_records(log: UnifiedLog) -> list[Record]:
+    """Every data record."""
+    return [
+        record
+        for header, batch in all_batches(log)
+        if not header.is_control
+        for record in records(batch, 0, header)
+    ]
+
+
+def consumed(log: UnifiedLog, max_bytes: int = 1 << 20) -> list[Written]:
+    """What a client gets that reads all of it with read_committed, in pieces."""
+    found: list[Written] = []
+    offset = log.log_start_offset
+    end = log.last_stable_offset
+    while offset < end:
+        result = log.read(offset, max_bytes, Isolation.COMMITTED)
+        data = bytes(result.records)
+        if not data:
+            break
+        aborted = sorted(result.aborted_transactions, key=lambda one: one.first_offset)
+        active: set[int] = set()
+        for at, header in batch_headers(data):
+            while aborted and aborted[0].first_offset <= header.last_offset:
+                active.add(aborted.pop(0).producer_id)
+            if header.is_control:
+                for record in records(data, at, header):
+                    if control_type(record) is ControlType.ABORT:
+                        active.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in active):
+                found += (
+                    Written(*record[:4]) for record in records(data, at, header) if record.offset >= offset
+                )
+        offset = result.next_offset
+    return found
+
+
+def with_config(log: UnifiedLog, **changes: object) -> None:
+    log.config = replace(log.config, **changes)  # type: ignore[arg-type]
