@@ -11,20 +11,31 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import random
 import re
 import signal
 import socket
+import time
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Self
 
 from kbroker.connection import Connection
 from kbroker.dispatch import Dispatcher
+from kbroker.fetch_sessions import FetchSessions
 from kbroker.handlers import HANDLERS, Handler
+from kbroker.replica_manager import Durability, ReplicaManager
+from storage.files import Disk
+from storage.log_config import LogConfig
+from storage.log_manager import LogManager
 
 DRAIN_S = 1.0
 MAX_REQUEST_BYTES = 104857600
 RECEIVE_BUFFER_BYTES = 256 * 1024
+FETCH_MAX_BYTES = 57_671_680
+FETCH_SESSIONS = 1000
+THREADS = 4
 
 _LISTENER = re.compile(r"(?P<protocol>\w+)://(\[(?P<ipv6>[^\]]+)\]|(?P<name>[^:\[\]/]+)):(?P<port>\d{1,5})")
 _ANY_ADDRESS = ("0.0.0.0", "::")
@@ -60,7 +71,15 @@ class Listener(NamedTuple):
 class Broker:
     """One broker: what handlers see of it, and its connections."""
 
-    def __init__(self, listener: Listener, handlers: Mapping[int, Handler] = HANDLERS) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        handlers: Mapping[int, Handler] = HANDLERS,
+        *,
+        data: str | None = None,
+        durability: Durability = Durability.AUTO,
+    ) -> None:
+        """`data` is the directory of the logs; without one there are none."""
         self.node_id = 1
         self.cluster_id = new_cluster_id()
         self.listener = listener
@@ -70,17 +89,44 @@ class Broker:
         # One for all connections: a read is handled to its end before the loop starts the next one.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connections: set[Connection] = set()
+        self.fetch_max_bytes = FETCH_MAX_BYTES
+        self.fetch_sessions = FetchSessions(FETCH_SESSIONS, lambda: random.randrange(1, 1 << 31))
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kbroker")
+        self.logs = LogManager(
+            Disk(durable=durability is not Durability.NEVER),
+            [data] if data else [],
+            config_for=lambda topic: LogConfig(),
+            submit=self._threads.submit,
+            call=self._call_from_thread,
+            unique=lambda: uuid.uuid4().hex,
+        )
+        self.replicas = ReplicaManager(self.node_id, self.now_ms, self.logs.flusher, durability)
         self._server: asyncio.Server | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @staticmethod
+    def now_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+    def call_later_ms(self, delay_ms: int, call: Callable[[], object]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay_ms / 1000, call)
+
+    def _call_from_thread(self, call: Callable[[], object]) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(call)
 
     async def start(self) -> None:
-        """Listen. From here on `listener` has the port that was really taken."""
+        """Open the logs, then listen. From here on `listener` has the port that was really taken."""
+        self._loop = asyncio.get_running_loop()
+        self.logs.start(self.now_ms())
         server_socket = self.listener.bind()
         self.listener = self.listener._replace(port=server_socket.getsockname()[1])
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self), sock=server_socket)
 
     def end_turn(self) -> None:
-        """What requests staged is carried out: called before a request that must see it, and after a read."""
+        """What requests staged is carried out: before a request that must see it, and after every read."""
+        self.replicas.append_staged()
 
     async def stop(self) -> None:
         """Close everything; a client that does not read its replies is not waited for."""
@@ -93,6 +139,10 @@ class Broker:
             await asyncio.wait([connection.closed for connection in closing], timeout=DRAIN_S)
         for connection in closing:
             connection.abort()
+        while not self.logs.flusher.is_idle:  # noqa: ASYNC110 -- threads are finishing what was begun
+            await asyncio.sleep(0.001)
+        self.logs.close()
+        self._threads.shutdown()
 
 
 def new_cluster_id() -> str:

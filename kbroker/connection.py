@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_turn = True
         try:
             for request in self._reader.feed(self._broker.receive_buffer[:nbytes]):
-                if self._backlog or self._must_wait(request):
+                if self._backlog or (self._must_wait(request) and self._must_wait_even_now(request)):
                     self._backlog.append(bytes(request))
                 else:
                     self._handle(request)
@@ -130,6 +130,12 @@ class Connection(asyncio.BufferedProtocol):
             return self._client_is_slow
         may_join = slots[-1].pipelined and request[:2] == PRODUCE and len(slots) < MAX_SLOTS
         return self._client_is_slow or not may_join
+
+    def _must_wait_even_now(self, request: Buffer) -> bool:
+        """Whether it must wait although what was staged is carried out first."""
+        self._broker.end_turn()
+        self._collect()
+        return self._must_wait(request)
 
     def _handle(self, request: memoryview) -> None:
         if self._ending is not None:
@@ -159,18 +165,18 @@ class Connection(asyncio.BufferedProtocol):
             self._end(str(error))
 
     def _end_turn(self) -> None:
-        """Append what was staged, send what is ready, and decide whether to go on reading."""
+        """Carry out what was staged, go on with what had to wait, send what is ready."""
         self._broker.end_turn()
-        self._in_turn = False
-        self._send_ready()
-        self._read(not self._backlog and not self._client_is_slow)
-
-    def _resume(self) -> None:
-        """Go on with the requests that had to wait."""
-        self._in_turn = True
+        self._collect()
         while self._backlog and not self._must_wait(self._backlog[0]):
             self._handle(memoryview(self._backlog.popleft()))
-        self._end_turn()
+            self._broker.end_turn()
+            self._collect()
+        self._in_turn = False
+        self._write()
+        if self._ending is not None and not self._slots:
+            self._transport.close()
+        self._read(not self._backlog and not self._client_is_slow)
 
     def _read(self, wanted: bool) -> None:
         if wanted == self._is_reading or self._transport.is_closing():
@@ -187,13 +193,12 @@ class Connection(asyncio.BufferedProtocol):
         """The reply of a slot is known. What is ready is sent once per turn of the loop."""
         if not self._in_turn and not self._send_is_scheduled:
             self._send_is_scheduled = True
-            asyncio.get_running_loop().call_soon(self._send_later)
+            asyncio.get_running_loop().call_soon(self._resume)
 
-    def _send_later(self) -> None:
+    def _resume(self) -> None:
         self._send_is_scheduled = False
-        self._send_ready()
-        if self._backlog:
-            self._resume()
+        self._in_turn = True
+        self._end_turn()
 
     def _send(self, buffers: list[Buffer]) -> None:
         """Queue a reply for the end of the turn; a large one leaves at once, so that they do not pile up."""
@@ -203,17 +208,15 @@ class Connection(asyncio.BufferedProtocol):
         if int.from_bytes(buffers[0][:4]) > LARGE_REPLY_BYTES:
             self._write()
 
-    def _send_ready(self) -> None:
+    def _collect(self) -> None:
+        """Queue the replies that are known, up to the first that is not."""
         slots = self._slots
-        while slots and slots[0].buffers is not None:
-            slot = slots.popleft()
-            self._out += slot.buffers or ()
-            if slot.hang_up is not None:
-                self._end(slot.hang_up)
+        while slots and (buffers := slots[0].buffers) is not None:
+            hang_up = slots.popleft().hang_up
+            self._send(buffers)
+            if hang_up is not None:
+                self._end(hang_up)
                 slots.clear()
-        self._write()
-        if self._ending is not None and not slots:
-            self._transport.close()
 
     def _write(self) -> None:
         if self._out:

@@ -1,0 +1,219 @@
+"""Fetch: read batches of records, waiting for them if there are none yet.
+
+- v4+: isolation level; v7+: sessions; v9+: the client's idea of the leader epoch; v12+: divergence; v13+:
+  topics by id; v15+: the replica's state.
+- The reply leaves at once if it has `min_bytes`, an error, or a divergence, or may not wait. Otherwise it is
+  parked with the partitions it asked for, and read again when enough has become visible or the time is over
+  (conformance 55).
+- The first partition with data gives at least one whole batch, whatever the limits say (56).
+- Consumers see nothing above the high watermark (61), nor, if they want committed data only, above the last
+  stable offset (44). Data is sent as it is stored, in any version (62).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.context import Context, Parked
+from kbroker.fetch_sessions import Plan, Wanted
+from kbroker.replica_manager import HostedPartition
+from storage.reading import Isolation, ReadResult
+from wire.api.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+
+READ_COMMITTED = 1
+
+UNKNOWN = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
+"""An unknown partition beside a good one does not end the wait; every other error does (conformance 55)."""
+
+
+def fetch(broker: Broker, context: Context, request: FetchRequest) -> FetchResponse | Parked:
+    try:
+        plan = broker.fetch_sessions.plan(request, context.api_version, broker.now_ms())
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code, responses=[])
+    fetching = _Fetching(broker, context.api_version, request, plan)
+    fetching.read()
+    if fetching.may_leave or request.max_wait_ms <= 0:
+        return fetching.response()
+    return fetching.park(request.max_wait_ms)
+
+
+class _Fetching:
+    """One fetch: what it wants, what it found, and what it waits for."""
+
+    __slots__ = (
+        "_broker",
+        "_by_id",
+        "_found",
+        "_isolation",
+        "_max_bytes",
+        "_min_bytes",
+        "_parked",
+        "_plan",
+        "_timer",
+        "_visible",
+        "_watched",
+        "may_leave",
+    )
+
+    def __init__(self, broker: Broker, version: int, request: FetchRequest, plan: Plan) -> None:
+        committed = request.isolation_level == READ_COMMITTED
+        self._broker = broker
+        self._plan = plan
+        self._by_id = version >= 13
+        self._isolation = Isolation.COMMITTED if committed else Isolation.HIGH_WATERMARK
+        self._min_bytes = request.min_bytes
+        self._max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
+        self._found: list[PartitionData] = []
+        self._visible = 0
+        self._watched: list[HostedPartition] = []
+        self.may_leave = False
+
+    # -- reading
+
+    def read(self) -> None:
+        """Read every partition, within the limits; decides whether the reply may leave."""
+        room, size = self._max_bytes, 0
+        self._found = []
+        self.may_leave = False
+        for wanted in self._plan.wanted:
+            data = self._read_partition(wanted, room, is_first=not size)
+            self._found.append(data)
+            length = len(data.records or b"")
+            room -= length
+            size += length
+            if data.diverging_epoch is not None or (data.error_code and data.error_code not in UNKNOWN):
+                self.may_leave = True
+        self._visible = size
+        nothing_to_wait_for = all(data.error_code in UNKNOWN for data in self._found)
+        self.may_leave |= size >= self._min_bytes or nothing_to_wait_for
+
+    def _read_partition(self, wanted: Wanted, room: int, *, is_first: bool) -> PartitionData:
+        try:
+            partition = self._partition(wanted)
+            partition.check_leader_epoch(wanted.current_leader_epoch)
+            diverging = self._divergence(partition, wanted)
+            if diverging is not None:
+                return _answer(wanted, partition, diverging=diverging)
+            limit = max(min(wanted.max_bytes, room), 0)
+            result = partition.log.read(wanted.fetch_offset, limit, self._isolation, min_one_batch=is_first)
+            return _records_answer(wanted, result, self._isolation)
+        except KafkaError as error:
+            return PartitionData(
+                partition_index=wanted.partition,
+                error_code=error.code,
+                high_watermark=-1,
+                aborted_transactions=None,
+                records=b"",
+            )
+
+    def _partition(self, wanted: Wanted) -> HostedPartition:
+        topic = wanted.topic
+        if self._by_id:
+            found = self._broker.replicas.topic_name(wanted.topic_id)
+            if found is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            topic = found
+        return self._broker.replicas.leader_of(topic, wanted.partition)
+
+    def _divergence(self, partition: HostedPartition, wanted: Wanted) -> EpochEndOffset | None:
+        """Where the fetcher's history parts from ours, if it does (conformance 60)."""
+        if wanted.last_fetched_epoch < 0:
+            return None
+        epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if epoch < 0 or end_offset < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+            return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        return None
+
+    # -- waiting
+
+    def park(self, max_wait_ms: int) -> Parked:
+        """Wait for the partitions that may still give something."""
+        self._parked = Parked()
+        for wanted in self._plan.wanted:
+            topic = self._broker.replicas.topic_name(wanted.topic_id) if self._by_id else wanted.topic
+            partition = self._broker.replicas.find(topic or "", wanted.partition)
+            if partition is not None:
+                partition.fetches.add(self._changed)
+                self._watched.append(partition)
+        self._timer = self._broker.call_later_ms(max_wait_ms, self._answer)
+        return self._parked
+
+    def _changed(self, visible_bytes: int) -> None:
+        """Something became visible, or (0) the partition is no longer what it was."""
+        self._visible += visible_bytes
+        if not visible_bytes or self._visible >= self._min_bytes:
+            self.read()
+            if self.may_leave or not visible_bytes:
+                self._complete()
+
+    def _answer(self) -> None:
+        """The time is over."""
+        self.read()
+        self._complete()
+
+    def _complete(self) -> None:
+        self._timer.cancel()
+        for partition in self._watched:
+            partition.fetches.discard(self._changed)
+        self._parked.complete(self.response())
+
+    # -- answering
+
+    def response(self) -> FetchResponse:
+        session, incremental = self._plan.session, self._plan.is_incremental
+        topics: list[FetchableTopicResponse] = []
+        latest: FetchableTopicResponse | None = None
+        for wanted, data in zip(self._plan.wanted, self._found, strict=True):
+            if session is not None and not session.changed(wanted.key, data) and incremental:
+                continue
+            if latest is None or (latest.topic, latest.topic_id) != (wanted.topic, wanted.topic_id):
+                latest = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
+                topics.append(latest)
+            latest.partitions.append(data)
+        return FetchResponse(session_id=self._plan.session_id, responses=topics)
+
+
+def _records_answer(wanted: Wanted, result: ReadResult, isolation: Isolation) -> PartitionData:
+    aborted = None
+    if isolation is Isolation.COMMITTED:
+        aborted = [
+            AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+            for one in result.aborted_transactions
+        ]
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=0,
+        high_watermark=result.high_watermark,
+        last_stable_offset=result.last_stable_offset,
+        log_start_offset=result.log_start_offset,
+        aborted_transactions=aborted,
+        records=result.records,
+    )
+
+
+def _answer(wanted: Wanted, partition: HostedPartition, *, diverging: EpochEndOffset) -> PartitionData:
+    log = partition.log
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=0,
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=None,
+        records=b"",
+    )

@@ -1,0 +1,47 @@
+"""OffsetForLeaderEpoch: where an epoch ended in the leader's log, for those who may have to truncate.
+
+The end offset of the largest epoch that is not above the one asked for; (-1, -1) for an epoch that is above
+all, or below all, that are known (conformance 65). v2+ checks the client's idea of the current epoch (59).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.context import Context
+from wire.api.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+
+
+def offset_for_leader_epoch(
+    broker: Broker, context: Context, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[find(broker, topic.topic, one) for one in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def find(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = broker.replicas.leader_of(topic, wanted.partition)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+    except KafkaError as error:
+        return EpochEndOffset(error_code=error.code, partition=wanted.partition)
+    epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)
+    return EpochEndOffset(
+        error_code=ErrorCode.NONE, partition=wanted.partition, leader_epoch=epoch, end_offset=end_offset
+    )

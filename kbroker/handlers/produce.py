@@ -1,0 +1,142 @@
+"""Produce: append batches of records.
+
+- v3+: record batches of format 2 only; v7+: zstd; v8+: errors of single records; v13: topics by id.
+- Appending is the first phase and happens in this turn of the loop, acknowledging is the second: the reply is
+  parked until what acks and the durability mode promise is true, and does not hold back the next Produce.
+- acks=0 gets no reply; if anything failed, the connection is closed, which is the only signal (7).
+- Each partition has its own outcome. Internal topics are not for clients (20); acks must be -1, 0 or 1 (27);
+  too few in-sync replicas refuse before the append (33).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kbroker.context import NO_REPLY, Context, HangUp, Parked
+from kbroker.produced_batches import accept
+from kbroker.replica_manager import AppendOutcome, HostedPartition
+from wire.api.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from wire.errors import ErrorCode, KafkaError
+from wire.internal import TABLES
+from wire.record_validation import InvalidBatch
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+
+INTERNAL_TOPICS = frozenset(TABLES)
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+ALL = -1
+
+
+def produce(broker: Broker, context: Context, request: ProduceRequest) -> Parked:
+    in_flight = _InFlight(broker, context, request)
+    in_flight.stage(request)
+    return in_flight.parked
+
+
+class _InFlight:
+    """One Produce from its arrival to its reply."""
+
+    __slots__ = ("_acks", "_broker", "_failed", "_now_ms", "_pending", "_responses", "_version", "parked")
+
+    def __init__(self, broker: Broker, context: Context, request: ProduceRequest) -> None:
+        self.parked = Parked(pipelined=True)
+        self._broker = broker
+        self._version = context.api_version
+        self._acks = request.acks
+        self._now_ms = broker.now_ms()
+        self._responses: list[TopicProduceResponse] = []
+        self._pending = 1
+        """Partitions without an outcome, and one for the request itself until all is staged."""
+        self._failed: str | None = None
+
+    def stage(self, request: ProduceRequest) -> None:
+        """The first phase, but for the write itself."""
+        replicas = self._broker.replicas
+        for topic in request.topic_data:
+            name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
+                name, unknown = replicas.topic_name(topic.topic_id) or "", ErrorCode.UNKNOWN_TOPIC_ID
+            answers: list[PartitionProduceResponse] = []
+            self._responses.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            )
+            for data in topic.partition_data:
+                answer = PartitionProduceResponse(index=data.index, error_code=0, base_offset=-1)
+                answers.append(answer)
+                self._pending += 1
+                try:
+                    if not name:
+                        raise KafkaError(unknown)
+                    self._stage_partition(name, data, answer)
+                except KafkaError as error:
+                    self._refuse(answer, error)
+        self._one_done()
+
+    def _stage_partition(
+        self, topic: str, data: PartitionProduceData, answer: PartitionProduceResponse
+    ) -> None:
+        if self._acks not in (ALL, 0, 1):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        partition = self._broker.replicas.leader_of(topic, data.index)
+        if data.records is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "no records at all")
+        if self._acks == ALL and len(partition.in_sync_replicas) < partition.effective_min_in_sync_replicas:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        batch, header = accept(data.records, partition.rules, self._version, self._now_ms)
+        self._broker.replicas.stage(partition, batch, header, partial(self._appended, partition, answer))
+
+    def _appended(
+        self, partition: HostedPartition, answer: PartitionProduceResponse, outcome: AppendOutcome
+    ) -> None:
+        """Between the phases: the batch is in the log, or was refused by it."""
+        if isinstance(outcome, KafkaError):
+            self._refuse(answer, outcome)
+            return
+        answer.base_offset = outcome.first_offset
+        answer.log_append_time_ms = outcome.log_append_time_ms
+        answer.log_start_offset = outcome.log_start_offset
+        if self._acks == 0:
+            self._one_done()
+        else:
+            self._broker.replicas.when_promised(partition, self._acks, partial(self._promised, answer))
+
+    def _promised(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
+        """The second phase: what acks promise is true, or never will be."""
+        if error is None:
+            self._one_done()
+        else:
+            self._refuse(answer, error)
+
+    def _refuse(self, answer: PartitionProduceResponse, error: KafkaError) -> None:
+        answer.error_code = error.code
+        answer.error_message = str(error)
+        answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+        if isinstance(error, InvalidBatch):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in error.record_errors
+            ]
+        self._failed = self._failed or f"{error.code.name}: {error}"
+        self._one_done()
+
+    def _one_done(self) -> None:
+        self._pending -= 1
+        if self._pending:
+            return
+        if self._acks != 0:
+            self.parked.complete(ProduceResponse(responses=self._responses))
+        elif self._failed:
+            self.parked.complete(HangUp(f"a Produce with acks=0 failed: {self._failed}"))
+        else:
+            self.parked.complete(NO_REPLY)

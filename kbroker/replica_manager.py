@@ -1,0 +1,226 @@
+"""The partitions that this broker hosts: staging appends, advancing watermarks, waking those who wait.
+
+Rules:
+- Appending is two steps. A Produce *stages* its batches while requests are handled; at the end of the turn
+  `append_staged` gives each log all that was staged for it, in order, as one write. Staged buffers are views
+  of the receive buffer, so a turn never ends with anything staged.
+- A batch is *acknowledged* when its topic's promise is kept: durable on this disk where the partition has
+  one replica and the durability mode says so, replicated to all in-sync replicas for acks=all. Until then it
+  waits in the partition, not in a task.
+- The high watermark moves only here; whoever waits for it (fetches, acknowledgements) is told at once.
+- A log that goes offline fails what waits for it with KAFKA_STORAGE_ERROR; other partitions go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum
+
+from kbroker.produced_batches import ProduceRules
+from storage.appending import Appended
+from storage.errors import StorageError
+from storage.flusher import Flusher
+from storage.log import UnifiedLog
+from wire.errors import ErrorCode, KafkaError
+from wire.primitives import ZERO_UUID, Buffer
+from wire.records import BatchHeader
+
+AppendOutcome = Appended | KafkaError
+Staged = tuple[Buffer, BatchHeader, Callable[[AppendOutcome], object]]
+
+
+class Durability(Enum):
+    """What an acknowledgement promises: `kbroker.flush`."""
+
+    AUTO = "auto"
+    """One replica: on the disk. Several: in the page cache of the in-sync ones, as Kafka's."""
+    ALWAYS = "always"
+    INTERVAL = "interval"
+    NEVER = "never"
+
+
+class HostedPartition:
+    """One replica on this broker: its log, its place in the cluster, and who waits for it."""
+
+    __slots__ = (
+        "fetches",
+        "in_sync_replicas",
+        "index",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "min_in_sync_replicas",
+        "replicas",
+        "rules",
+        "staged",
+        "topic",
+        "topic_id",
+        "waiting_for_replicas",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, index: int, log: UnifiedLog) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.rules = ProduceRules()
+        self.min_in_sync_replicas = 1
+        self.leader_id = -1
+        self.leader_epoch = -1
+        self.replicas: list[int] = []
+        self.in_sync_replicas: list[int] = []
+        self.staged: list[Staged] = []
+        self.fetches: set[Callable[[int], object]] = set()
+        """Called with the number of bytes that have become visible, or 0 for any other change."""
+        self.waiting_for_replicas: deque[tuple[int, Callable[[KafkaError | None], object]]] = deque()
+
+    def __repr__(self) -> str:
+        return f"<{self.topic}-{self.index}, leader {self.leader_id} in epoch {self.leader_epoch}>"
+
+    @property
+    def effective_min_in_sync_replicas(self) -> int:
+        """Never more than there are replicas: one replica can always be written to (conformance 33)."""
+        return min(self.min_in_sync_replicas, max(len(self.replicas), 1))
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """KafkaError 74 or 75 where the client has another epoch in mind; -1 is any (conformance 59)."""
+        if current_leader_epoch not in (-1, self.leader_epoch):
+            older = current_leader_epoch < self.leader_epoch
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def wake(self, visible_bytes: int) -> None:
+        """Tell every fetch that waits here."""
+        for told in list(self.fetches):
+            told(visible_bytes)
+
+
+class ReplicaManager:
+    """All partitions of a broker, by name and by topic id."""
+
+    def __init__(
+        self, broker_id: int, now_ms: Callable[[], int], flusher: Flusher, durability: Durability
+    ) -> None:
+        self._broker_id = broker_id
+        self._now_ms = now_ms
+        self._flusher = flusher
+        self._durability = durability
+        self._partitions: dict[tuple[str, int], HostedPartition] = {}
+        self._topic_names: dict[bytes, str] = {}
+        self._staged: list[HostedPartition] = []
+
+    # -- which partitions are here
+
+    def __iter__(self) -> Iterator[HostedPartition]:
+        return iter(self._partitions.values())
+
+    def host(self, partition: HostedPartition) -> None:
+        self._partitions[partition.topic, partition.index] = partition
+        if partition.topic_id != ZERO_UUID:
+            self._topic_names[partition.topic_id] = partition.topic
+
+    def forget(self, topic: str, index: int) -> HostedPartition | None:
+        """No longer here: it was deleted or moved away. Those who wait are told."""
+        partition = self._partitions.pop((topic, index), None)
+        if partition is None:
+            return None
+        if not any(name == topic for name, _ in self._partitions):
+            self._topic_names.pop(partition.topic_id, None)
+        self.fail_waiting(partition, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        return partition
+
+    def find(self, topic: str, index: int) -> HostedPartition | None:
+        return self._partitions.get((topic, index))
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return self._topic_names.get(topic_id)
+
+    def leader_of(self, topic: str, index: int) -> HostedPartition:
+        """The partition, if this broker leads it; KafkaError 3 or 6 otherwise."""
+        partition = self._partitions.get((topic, index))
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition.leader_id != self._broker_id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
+    # -- appending
+
+    def stage(
+        self,
+        partition: HostedPartition,
+        batch: Buffer,
+        header: BatchHeader,
+        appended: Callable[[AppendOutcome], object],
+    ) -> None:
+        """Have a batch appended at the end of this turn; `appended` is then told what became of it."""
+        if not partition.staged:
+            self._staged.append(partition)
+        partition.staged.append((batch, header, appended))
+
+    def append_staged(self) -> None:
+        """One write for each log that has something staged."""
+        if not self._staged:
+            return
+        partitions, self._staged = self._staged, []
+        now_ms = self._now_ms()
+        for partition in partitions:
+            staged, partition.staged = partition.staged, []
+            self._append(partition, staged, now_ms)
+
+    def _append(self, partition: HostedPartition, staged: list[Staged], now_ms: int) -> None:
+        log = partition.log
+        outcomes: list[AppendOutcome]
+        visible_bytes = 0
+        try:
+            batches = [(batch, header) for batch, header, _ in staged]
+            outcomes = log.append_as_leader(batches, partition.leader_epoch, now_ms)
+            visible_bytes = sum(len(batch) for batch, _ in batches)
+        except StorageError as error:
+            outcomes = [error] * len(staged)
+        self.advance_high_watermark(partition, visible_bytes)
+        for (_, _, appended), outcome in zip(staged, outcomes, strict=True):
+            appended(outcome)
+
+    def advance_high_watermark(self, partition: HostedPartition, visible_bytes: int = 0) -> None:
+        """Where the in-sync replicas have come to. With one of them, that is the end of the log."""
+        log = partition.log
+        if len(partition.in_sync_replicas) == 1 and log.high_watermark < log.log_end_offset:
+            log.high_watermark = log.log_end_offset
+            self._acknowledge(partition)
+            partition.wake(visible_bytes)
+
+    # -- acknowledging
+
+    def when_promised(
+        self, partition: HostedPartition, acks: int, told: Callable[[KafkaError | None], object]
+    ) -> None:
+        """Call `told` once what was just appended is as safe as acks and the durability mode promise."""
+        log = partition.log
+        if acks == -1 and log.high_watermark < log.log_end_offset:
+            partition.waiting_for_replicas.append((log.log_end_offset, told))
+        elif self._is_durable_on_acknowledgement(partition):
+            self._flusher.request(log, told)
+        else:
+            told(log.offline)
+
+    def _is_durable_on_acknowledgement(self, partition: HostedPartition) -> bool:
+        if self._durability is Durability.AUTO:
+            return len(partition.replicas) == 1
+        return self._durability is Durability.ALWAYS
+
+    def _acknowledge(self, partition: HostedPartition) -> None:
+        waiting = partition.waiting_for_replicas
+        while waiting and waiting[0][0] <= partition.log.high_watermark:
+            _, told = waiting.popleft()
+            if self._is_durable_on_acknowledgement(partition):
+                self._flusher.request(partition.log, told)
+            else:
+                told(None)
+
+    def fail_waiting(self, partition: HostedPartition, error: KafkaError) -> None:
+        """Tell everyone who waits that it will not come."""
+        waiting, partition.waiting_for_replicas = partition.waiting_for_replicas, deque()
+        for _, told in waiting:
+            told(error)
+        partition.wake(0)

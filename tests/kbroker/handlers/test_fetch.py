@@ -1,0 +1,299 @@
+"""Fetch: conformance F, by raw frames to a broker that hosts partitions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage.producer_state import Origin
+from tests.kbroker.handlers.test_produce import batch, idempotent, now_ms, produce
+from tests.kbroker.harness import RawClient
+from tests.kbroker.hosting import Hosting
+from wire.api import ApiKey
+from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from wire.api.metadata import MetadataRequest
+from wire.compression import Codec
+from wire.errors import ErrorCode
+from wire.records import BatchHeader, ControlType, batch_headers, control_batch
+
+LONG_MS = 20_000
+
+
+@pytest.fixture
+def hosting(tmp_path: Path) -> Iterator[Hosting]:
+    with Hosting(tmp_path / "data") as running:
+        yield running
+
+
+def fetch_request(*wanted: tuple[str, int, int], by_id: bool = False, **options: Any) -> FetchRequest:
+    """(topic, partition, offset)s; options are those of the request and of every partition."""
+    of_partition = {name: options.pop(name) for name in list(options) if name in FetchPartition.__slots__}
+    values = {"max_wait_ms": 0, "min_bytes": 1, **options}
+    topics = [
+        FetchTopic(
+            topic="" if by_id else topic,
+            topic_id=topic.encode() * 16 if by_id else bytes(16),
+            partitions=[
+                FetchPartition(
+                    **{
+                        "partition": index,
+                        "fetch_offset": offset,
+                        "partition_max_bytes": 1 << 20,
+                        **of_partition,
+                    }
+                )
+            ],
+        )
+        for topic, index, offset in wanted
+    ]
+    return FetchRequest(topics=topics, **values)
+
+
+def fetch(hosting: Hosting, offset: int = 0, version: int = 12, **options: Any) -> PartitionData:
+    """The answer for partition 0 of t."""
+    reply = hosting.ask(fetch_request(("t", 0, offset), **options), ApiKey.FETCH, version)
+    data: PartitionData = reply.responses[0].partitions[0]
+    return data
+
+
+def offsets(data: PartitionData) -> list[int]:
+    return [header.base_offset for _, header in batch_headers(bytes(data.records or b""))]
+
+
+@pytest.mark.parametrize("version", range(4, 18))
+def test_what_was_produced_is_read_in_every_version(hosting: Hosting, version: int) -> None:
+    hosting.host()
+    produce(hosting, batch(b"a"))
+    request = fetch_request(("t", 0, 0), by_id=version >= 13)
+    data = hosting.ask(request, ApiKey.FETCH, version).responses[0].partitions[0]
+    assert (data.error_code, data.high_watermark, data.last_stable_offset) == (0, 1, 1)
+    assert offsets(data) == [0]
+
+
+def test_an_offset_inside_a_batch_returns_the_whole_batch(hosting: Hosting) -> None:
+    """conformance 53"""
+    hosting.host()
+    produce(hosting, batch(b"a", b"b", b"c"))
+    assert offsets(fetch(hosting, 2)) == [0]
+
+
+def test_the_log_end_is_empty_and_beyond_it_is_out_of_range(hosting: Hosting) -> None:
+    """conformance 54, 61"""
+    partition = hosting.host()
+    produce(hosting, batch(b"a", b"b"))
+    at_end = fetch(hosting, 2)
+    assert (at_end.error_code, at_end.records, at_end.high_watermark) == (0, b"", 2)
+    beyond = fetch(hosting, 3, max_wait_ms=LONG_MS)
+    assert beyond.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (beyond.high_watermark, beyond.last_stable_offset, beyond.log_start_offset) == (-1, -1, -1)
+    hosting.do(lambda: partition.log.delete_records_before(1))
+    assert fetch(hosting, 0, max_wait_ms=LONG_MS).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def park(hosting: Hosting, *wanted: tuple[str, int, int], **options: Any) -> RawClient:
+    """A client whose fetch is known to wait."""
+    client = hosting.connect()
+    client.send(client.request(fetch_request(*wanted, max_wait_ms=LONG_MS, **options), ApiKey.FETCH, 12))
+    topic, index, _ = wanted[0]
+    deadline = time.monotonic() + 10
+    while not hosting.do(lambda: hosting.broker.replicas.leader_of(topic, index).fetches):
+        assert time.monotonic() < deadline
+    return client
+
+
+def test_new_data_wakes_a_waiting_fetch(hosting: Hosting) -> None:
+    """conformance 55"""
+    hosting.host()
+    client = park(hosting, ("t", 0, 0))
+    produce(hosting, batch(b"a"))
+    assert offsets(client.reply(ApiKey.FETCH, 12).responses[0].partitions[0]) == [0]
+
+
+def test_less_than_min_bytes_goes_on_waiting_until_there_is_enough(hosting: Hosting) -> None:
+    """conformance 55"""
+    hosting.host()
+    one = batch(b"x" * 1000)
+    client = park(hosting, ("t", 0, 0), min_bytes=2 * len(one))
+    produce(hosting, one)
+    assert hosting.do(lambda: hosting.broker.replicas.leader_of("t", 0).fetches)
+    produce(hosting, one)
+    assert offsets(client.reply(ApiKey.FETCH, 12).responses[0].partitions[0]) == [0, 1]
+    assert not hosting.do(lambda: hosting.broker.replicas.leader_of("t", 0).fetches)
+
+
+def test_the_wait_ends_with_max_wait_and_gives_what_there_is(hosting: Hosting) -> None:
+    """conformance 54, 55"""
+    hosting.host()
+    produce(hosting, batch(b"a"))
+    began = time.monotonic()
+    data = fetch(hosting, max_wait_ms=200, min_bytes=1 << 20)
+    assert time.monotonic() - began >= 0.19
+    assert offsets(data) == [0]
+
+
+def test_an_error_in_any_partition_ends_the_wait_but_an_unknown_one_does_not(hosting: Hosting) -> None:
+    """conformance 55"""
+    hosting.host()
+    hosting.host("u", topic_id=b"u" * 16)
+    request = fetch_request(("t", 0, 0), ("u", 0, 7), max_wait_ms=LONG_MS)
+    reply = hosting.ask(request, ApiKey.FETCH, 12)
+    assert [topic.partitions[0].error_code for topic in reply.responses] == [0, 1]
+    client = park(hosting, ("t", 0, 0), ("nowhere", 0, 0))
+    produce(hosting, batch(b"a"))
+    reply = client.reply(ApiKey.FETCH, 12)
+    assert [topic.partitions[0].error_code for topic in reply.responses] == [0, 3]
+    alone = hosting.ask(fetch_request(("nowhere", 0, 0), max_wait_ms=LONG_MS), ApiKey.FETCH, 12)
+    assert alone.responses[0].partitions[0].error_code == 3
+
+
+def test_a_parked_fetch_holds_back_what_is_behind_it(hosting: Hosting) -> None:
+    """conformance 1"""
+    hosting.host()
+    client = park(hosting, ("t", 0, 0))
+    client.send(client.request(MetadataRequest(topics=[]), ApiKey.METADATA, 12, 8))
+    produce(hosting, batch(b"a"))
+    client.reply(ApiKey.FETCH, 12)
+    client.reply(ApiKey.METADATA, 12, 8)
+
+
+def test_the_first_partition_with_data_gives_a_whole_batch_whatever_the_limits(hosting: Hosting) -> None:
+    """conformance 56"""
+    for name in "tuv":
+        hosting.host(name, topic_id=name.encode() * 16)
+    for name in "uv":
+        produce(hosting, batch(b"x" * 1000), topic=name)
+    request = fetch_request(("t", 0, 0), ("u", 0, 0), ("v", 0, 0), max_bytes=10, partition_max_bytes=10)
+    sizes = [len(t.partitions[0].records) for t in hosting.ask(request, ApiKey.FETCH, 12).responses]
+    assert sizes[0] == sizes[2] == 0
+    assert sizes[1] > 1000
+
+
+def test_a_partition_limit_gives_only_whole_batches(hosting: Hosting) -> None:
+    """conformance 56"""
+    hosting.host()
+    one = batch(b"x" * 300)
+    for _ in range(3):
+        produce(hosting, one)
+    assert offsets(fetch(hosting, partition_max_bytes=2 * len(one) + 50)) == [0, 1]
+
+
+def test_an_unknown_topic_id_is_told_as_such(hosting: Hosting) -> None:
+    """conformance 14"""
+    hosting.host()
+    reply = hosting.ask(fetch_request(("?", 0, 0), by_id=True), ApiKey.FETCH, 13)
+    assert reply.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_leader_epochs_are_compared(hosting: Hosting) -> None:
+    """conformance 59"""
+    partition = hosting.host()
+    partition.leader_epoch = 5
+    codes = [fetch(hosting, current_leader_epoch=epoch).error_code for epoch in (4, 5, 6, -1)]
+    assert codes == [ErrorCode.FENCED_LEADER_EPOCH, 0, ErrorCode.UNKNOWN_LEADER_EPOCH, 0]
+
+
+def test_a_diverging_history_is_told_instead_of_data(hosting: Hosting) -> None:
+    """conformance 60"""
+    partition = hosting.host()
+    produce(hosting, batch(b"a", b"b"))
+    partition.leader_epoch = 3
+    produce(hosting, batch(b"c"))
+    same = fetch(hosting, 2, last_fetched_epoch=0)
+    assert (same.diverging_epoch, offsets(same)) == (None, [2])
+    diverging = fetch(hosting, 3, last_fetched_epoch=0, max_wait_ms=LONG_MS)
+    assert diverging.diverging_epoch is not None
+    assert (diverging.diverging_epoch.epoch, diverging.diverging_epoch.end_offset) == (0, 2)
+    assert diverging.records == b""
+
+
+def test_nothing_above_the_high_watermark_is_given(hosting: Hosting) -> None:
+    """conformance 61"""
+    partition = hosting.host()
+    produce(hosting, batch(b"a"))
+    partition.in_sync_replicas = [1, 2]
+    produce(hosting, batch(b"b"), acks=1)
+    assert partition.log.log_end_offset == 2
+    data = fetch(hosting)
+    assert (data.high_watermark, offsets(data)) == (1, [0])
+
+
+def test_zstd_is_sent_as_it_is_in_any_version(hosting: Hosting) -> None:
+    """conformance 62"""
+    hosting.host()
+    produce(hosting, batch(b"a", codec=Codec.ZSTD))
+    assert BatchHeader.parse(bytes(fetch(hosting, version=4).records or b"")).codec is Codec.ZSTD
+
+
+def transactional(hosting: Hosting, producer_id: int, sequence: int) -> int:
+    """Appended past the coordinator, which comes later; its offset."""
+    data = batch(b"t", producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
+    return append(hosting, data)
+
+
+def end(hosting: Hosting, producer_id: int, outcome: ControlType) -> int:
+    return append(hosting, control_batch(outcome, producer_id, 0, 0, now_ms()))
+
+
+def append(hosting: Hosting, data: bytes) -> int:
+    def run() -> int:
+        partition = hosting.broker.replicas.leader_of("t", 0)
+        batches = [(data, BatchHeader.parse(data))]
+        [outcome] = partition.log.append_as_leader(batches, 0, now_ms(), origin=Origin.COORDINATOR)
+        hosting.broker.replicas.advance_high_watermark(partition, len(data))
+        return outcome.first_offset  # type: ignore[union-attr]
+
+    return hosting.do(run)
+
+
+def test_read_committed_stops_at_the_open_transaction_and_names_the_aborted_ones(hosting: Hosting) -> None:
+    """conformance 43, 44"""
+    hosting.host()
+    transactional(hosting, 7, 0)
+    end(hosting, 7, ControlType.ABORT)
+    transactional(hosting, 8, 0)
+    end(hosting, 8, ControlType.COMMIT)
+    transactional(hosting, 9, 0)
+    produce(hosting, batch(b"plain"))
+    data = fetch(hosting, isolation_level=1)
+    assert (data.high_watermark, data.last_stable_offset) == (6, 4)
+    assert offsets(data) == [0, 1, 2, 3]
+    assert [(a.producer_id, a.first_offset) for a in data.aborted_transactions or ()] == [(7, 0)]
+    plain = fetch(hosting)
+    assert (offsets(plain), plain.aborted_transactions) == ([0, 1, 2, 3, 4, 5], None)
+
+
+def test_a_session_is_granted_and_then_tells_only_what_changed(hosting: Hosting) -> None:
+    """conformance 57"""
+    hosting.host()
+    hosting.host("u", topic_id=b"u" * 16)
+    first = hosting.ask(
+        fetch_request(("t", 0, 0), ("u", 0, 0), session_id=0, session_epoch=0), ApiKey.FETCH, 12
+    )
+    assert first.session_id > 0
+    assert len(first.responses) == 2
+    produce(hosting, batch(b"a"), topic="u")
+    second = hosting.ask(fetch_request(session_id=first.session_id, session_epoch=1), ApiKey.FETCH, 12)
+    assert [topic.topic for topic in second.responses] == ["u"]
+    assert second.session_id == first.session_id
+    wrong = hosting.ask(fetch_request(session_id=first.session_id, session_epoch=9), ApiKey.FETCH, 12)
+    assert (wrong.error_code, wrong.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
+    unknown = hosting.ask(fetch_request(session_id=12345, session_epoch=1), ApiKey.FETCH, 12)
+    assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_deleted_partition_ends_the_wait(hosting: Hosting) -> None:
+    hosting.host()
+    client = park(hosting, ("t", 0, 0))
+    hosting.do(lambda: hosting.broker.replicas.forget("t", 0))
+    assert client.reply(ApiKey.FETCH, 12).responses[0].partitions[0].error_code == 3
+
+
+def test_a_waiting_fetch_of_a_client_that_left_costs_nothing_when_it_wakes(hosting: Hosting) -> None:
+    hosting.host()
+    park(hosting, ("t", 0, 0)).socket.close()
+    assert produce(hosting, idempotent(0)).error_code == 0
+    assert produce(hosting, batch(b"b")).base_offset == 1

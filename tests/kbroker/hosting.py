@@ -1,0 +1,116 @@
+"""A broker in a thread of this process, with partitions put into it by hand, and a raw client beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from kbroker.broker import Broker, Listener
+from kbroker.handlers import HANDLERS, Handler
+from kbroker.handlers.delete_records import delete_records
+from kbroker.handlers.fetch import fetch
+from kbroker.handlers.list_offsets import list_offsets
+from kbroker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
+from kbroker.handlers.produce import produce
+from kbroker.produced_batches import ProduceRules
+from kbroker.replica_manager import Durability, HostedPartition
+from storage.log_config import LogConfig
+from tests.kbroker.harness import RawClient
+from wire.api import ApiKey
+from wire.schema import Versions
+
+T = TypeVar("T")
+
+DATA_PLANE = {
+    ApiKey.PRODUCE: Handler(produce, Versions(3, 13)),
+    ApiKey.FETCH: Handler(fetch, Versions(4, 17)),
+    ApiKey.LIST_OFFSETS: Handler(list_offsets, Versions(0, 11)),
+    ApiKey.DELETE_RECORDS: Handler(delete_records, Versions(0, 2)),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(offset_for_leader_epoch, Versions(0, 4)),
+}
+
+
+class Hosting:
+    """`with Hosting(tmp_path) as hosting:`; what touches the broker runs on its loop through `do`."""
+
+    def __init__(self, data: Path, durability: Durability = Durability.AUTO) -> None:
+        self._data, self._durability = data, durability
+        self._started: Future[None] = Future()
+        self._clients: list[RawClient] = []
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        self._started.result(30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for client in self._clients:
+            client.socket.close()
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+    async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        handlers = {**HANDLERS, **DATA_PLANE}
+        self.broker = Broker(
+            Listener("127.0.0.1", 0), handlers, data=str(self._data), durability=self._durability
+        )
+        try:
+            await self.broker.start()
+        except BaseException as error:
+            self._started.set_exception(error)
+            raise
+        self._started.set_result(None)
+        await self._stopping.wait()
+        await self.broker.stop()
+
+    def do(self, action: Callable[[], T]) -> T:
+        """Run on the broker's loop; its outcome."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(action())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return future.result(30)
+
+    def host(
+        self,
+        topic: str = "t",
+        index: int = 0,
+        *,
+        topic_id: bytes = b"t" * 16,
+        config: LogConfig | None = None,
+        rules: ProduceRules | None = None,
+    ) -> HostedPartition:
+        """A partition with this broker as its leader and only replica, in epoch 0."""
+
+        def put() -> HostedPartition:
+            broker = self.broker
+            log = broker.logs.create((topic, index), broker.now_ms(), topic_id)
+            log.config = config or log.config
+            partition = HostedPartition(topic, topic_id, index, log)
+            partition.replicas = partition.in_sync_replicas = [broker.node_id]
+            partition.leader_id, partition.leader_epoch = broker.node_id, 0
+            partition.rules = rules or partition.rules
+            broker.replicas.host(partition)
+            return partition
+
+        return self.do(put)
+
+    def connect(self) -> RawClient:
+        client = RawClient(*self.broker.listener)
+        self._clients.append(client)
+        return client
+
+    def ask(self, message: Any, key: int, version: int) -> Any:
+        """On a connection of its own."""
+        return self.connect().ask(message, key, version)
