@@ -512,7 +512,8 @@ class LogSegment:
         end_position, end_offset = end
         if position >= end_position:
             return SegmentRead(b"", offset)
-        data = self.file.read(position, min(max_bytes, end_position - position))
+        # Never less than a header: the walk over the batches begins with one, whatever the limit.
+        data = self.file.read(position, min(max(max_bytes, HEADER_SIZE), end_position - position))
         size, next_offset = len(data), end_offset
         if position + size != end_position:
             size, next_offset = self._searching(lambda: self._whole_batches(data, position))
