@@ -17,7 +17,6 @@ cached: a writer may run in another thread, on a mapping that nobody changes mea
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -258,17 +257,8 @@ def _utf16_escapes(character: str) -> str:
 
 
 def was_clean_shutdown(files: Files, directory: str) -> bool:
-    """Whether the marker is there; its contents do not matter."""
+    """Whether the marker is there; its contents do not matter, and before Kafka 3.8 there were none."""
     return files.exists(f"{directory}/{CLEAN_SHUTDOWN}")
-
-
-def clean_shutdown_epoch(files: Files, directory: str) -> int:
-    """The broker epoch in the marker; -1 where there is none to be found."""
-    try:
-        contents = json.loads(files.read(f"{directory}/{CLEAN_SHUTDOWN}"))
-        return int(contents["brokerEpoch"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return UNKNOWN_BROKER_EPOCH
 
 
 def write_clean_shutdown(files: Files, directory: str, broker_epoch: int = UNKNOWN_BROKER_EPOCH) -> None:

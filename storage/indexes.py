@@ -131,9 +131,10 @@ class _Index:
             self._created = False
         file = self._file
         if file is not None:
-            file.sync()
-            return
-        # It may never have been written, or be renamed at this moment: its segment leaves the log.
+            with suppress(ValueError):
+                file.sync()
+                return
+        # Closed, perhaps just now. Or never written, or renamed at this moment: its segment leaves the log.
         with suppress(FileNotFoundError):
             file = self._files.open(self.path, read_only=True)
             file.sync()
@@ -339,10 +340,6 @@ class _BoundedIndex(_Index):
         self.base_offset = base_offset
         self.max_entries = max_bytes // self._entry.size
 
-    def can_append(self, offset: int) -> bool:
-        """Whether the offset, relative to the base, fits the 31 bits of an entry."""
-        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
-
     def _overflow(self, offset: int) -> ValueError:
         return ValueError(f"{self.path}: offset {offset} does not fit the base offset {self.base_offset}")
 
@@ -393,15 +390,6 @@ class OffsetIndex(_BoundedIndex):
     def lookup_position(self, position: int) -> OffsetPosition:
         """The last entry at or below `position`, or (base_offset, 0)."""
         return self._entry_at(self._floor(position, _INT32, 4))
-
-    def floor_position(self, position: int) -> OffsetPosition:
-        """The last entry at or below `position`, or (base_offset, 0)."""
-        return self._entry_at(self._floor(position, _INT32, 4))
-
-    def fetch_upper_bound(self, position: int) -> OffsetPosition | None:
-        """The first entry at or above `position`: its offset lies outside what ends at `position`."""
-        slot = self._floor(position - 1, _INT32, 4) + 1
-        return self._entry_at(slot) if slot < self.entries else None
 
     def __iter__(self) -> Iterator[OffsetPosition]:
         base_offset = self.base_offset

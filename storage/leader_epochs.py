@@ -87,11 +87,6 @@ class LeaderEpochs:
         following = bisect_right(self._entries, offset, key=_start_offset)
         return self._entries[following - 1].epoch if following else UNDEFINED_EPOCH
 
-    def previous(self, epoch: int) -> int:
-        """The largest known epoch below `epoch`; -1 where there is none."""
-        at = bisect_left(self._entries, epoch, key=_epoch)
-        return self._entries[at - 1].epoch if at else UNDEFINED_EPOCH
-
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at or above `end_offset`."""
         if self._entries and self._entries[-1].start_offset >= end_offset >= 0:

@@ -121,7 +121,7 @@ class Snapshots:
         return path
 
     def sync(self, path: str) -> None:
-        """Make a snapshot durable. May be called from another thread."""
+        """Make a snapshot durable."""
         file = self._files.open(path, read_only=True)
         try:
             file.sync()

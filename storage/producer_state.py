@@ -415,12 +415,11 @@ class ProducerState:
     def latest_snapshot_offset(self) -> int | None:
         return self._snapshots.offsets[-1] if self._snapshots.offsets else None
 
-    @property
-    def oldest_snapshot_offset(self) -> int | None:
-        return self._snapshots.offsets[0] if self._snapshots.offsets else None
-
     def take_snapshot(self, *, sync: bool = True) -> str | None:
-        """Write a snapshot at `map_end_offset` and return its path; None where there is one already."""
+        """Write a snapshot at `map_end_offset` and return its path; None where there is one already.
+
+        Without `sync` it may be lost or torn in a crash: then the replay is longer.
+        """
         offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
             return None
@@ -430,10 +429,6 @@ class ProducerState:
         if sync:
             self._snapshots.sync(path)
         return path
-
-    def sync_snapshot(self, path: str) -> None:
-        """Make a snapshot taken without sync durable. May be called from another thread."""
-        self._snapshots.sync(path)
 
     def remove_snapshots_before(self, offset: int) -> None:
         self._snapshots.remove(*(at for at in self._snapshots.offsets if at < offset))

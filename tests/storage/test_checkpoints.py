@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from storage.checkpoints import (
     EpochEntry,
     MetaProperties,
-    clean_shutdown_epoch,
     parse_properties,
     read_leader_epochs,
     read_meta_properties,
@@ -250,11 +249,9 @@ def test_any_cluster_id_comes_back(cluster_id: str) -> None:
 
 def test_the_clean_shutdown_marker(disk: SimulatedDisk) -> None:
     assert not was_clean_shutdown(disk, "/log")
-    assert clean_shutdown_epoch(disk, "/log") == -1
     write_clean_shutdown(disk, "/log", 42)
     assert disk.read("/log/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":42}'
     assert was_clean_shutdown(disk, "/log")
-    assert clean_shutdown_epoch(disk, "/log") == 42
     remove_clean_shutdown(disk, "/log")
     remove_clean_shutdown(disk, "/log")
     assert not was_clean_shutdown(disk, "/log")
@@ -265,7 +262,6 @@ def test_a_marker_of_any_contents_is_one(disk: SimulatedDisk, contents: bytes) -
     """Kafka before 3.8 leaves it empty."""
     disk.plant("/log/.kafka_cleanshutdown", contents)
     assert was_clean_shutdown(disk, "/log")
-    assert clean_shutdown_epoch(disk, "/log") == -1
 
 
 def test_a_removed_marker_does_not_come_back_after_a_crash(disk: SimulatedDisk) -> None:

@@ -25,7 +25,6 @@ def test_without_any_epoch_everything_is_unknown(disk: SimulatedDisk) -> None:
     assert (epochs.latest, epochs.entries, epochs.dirty) == (-1, (), False)
     assert epochs.end_offset_for(0, 100) == epochs.end_offset_for(-1, 100) == (-1, -1)
     assert epochs.epoch_for(0) == -1
-    assert epochs.previous(5) == -1
 
 
 def test_the_end_of_an_epoch_is_where_the_next_known_one_begins(disk: SimulatedDisk) -> None:
@@ -48,7 +47,6 @@ def test_the_epoch_of_an_offset(disk: SimulatedDisk) -> None:
     epochs = epochs_of(disk, (2, 10), (3, 20), (7, 30))
     found = {offset: epochs.epoch_for(offset) for offset in (9, 10, 19, 20, 29, 30, 1000)}
     assert found == {9: -1, 10: 2, 19: 2, 20: 3, 29: 3, 30: 7, 1000: 7}
-    assert [epochs.previous(epoch) for epoch in (2, 3, 5, 7, 8)] == [-1, 2, 3, 3, 7]
 
 
 def test_an_epoch_keeps_its_first_offset(disk: SimulatedDisk) -> None:

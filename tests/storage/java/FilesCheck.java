@@ -7,7 +7,6 @@ import java.io.InputStreamReader;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.Properties;
 import java.util.TreeMap;
 import org.apache.kafka.common.TopicPartition;
@@ -71,11 +70,6 @@ public class FilesCheck {
                 OffsetPosition found = offsets.lookup(number(words[2]));
                 return found.offset() + " " + found.position();
             }
-            case "after": {
-                OffsetPosition from = new OffsetPosition(0, (int) number(words[2]));
-                Optional<OffsetPosition> found = offsets.fetchUpperBoundOffset(from, 0);
-                return found.map(entry -> entry.offset() + " " + entry.position()).orElse("none");
-            }
             case "when": {
                 var found = times.lookup(number(words[2]));
                 return found.timestamp() + " " + found.offset();
@@ -125,8 +119,7 @@ public class FilesCheck {
                 break;
             case "ask": {
                 var end = epochs.endOffsetFor((int) number(words[2]), number(words[3]));
-                return end.getKey() + " " + end.getValue() + " " + epochs.epochForOffset(number(words[3])).orElse(-1)
-                    + " " + epochs.previousEpoch((int) number(words[2])).orElse(-1);
+                return end.getKey() + " " + end.getValue() + " " + epochs.epochForOffset(number(words[3])).orElse(-1);
             }
             default:
                 throw new IllegalArgumentException(words[1]);
