@@ -56,7 +56,7 @@ class _Follower(Generic[Entry]):
         self._add = add
         self._severity_at = severity_at
         self._slot = -1
-        self.is_missing = False
+        self.is_missing = self.is_unusable = False
         self._entries: Iterator[Entry] = self._read()
         self.next: Entry | None = None
         self.last: Entry | None = None
@@ -69,6 +69,7 @@ class _Follower(Generic[Entry]):
         except FileNotFoundError:
             self.is_missing = True
         except CorruptIndex as error:
+            self.is_unusable = True
             self._add(
                 Finding(
                     Severity.WARNING, self.kind, self.path, f"{error.reason}.", MADE_AGAIN, error.position
@@ -160,14 +161,14 @@ class TimeIndexFollower(_Follower[TimestampOffset]):
     def check_is_complete(self) -> None:
         """For a segment that was closed."""
         last = -1 if self.last is None else self.last.timestamp
-        if last < self.largest_timestamp and not self.is_missing:
+        if last < self.largest_timestamp and not self.is_missing and not self.is_unusable:
             what = f"it ends at timestamp {last}, and the segment at {self.largest_timestamp}."
             advice = "Retention and look-ups by time may go by the smaller one. " + REMOVE_IT
             self._add(Finding(Severity.WARNING, self.kind, self.path, what, advice))
 
 
 class TransactionIndexFollower(_Follower[AbortedTransaction]):
-    """Beside the abort markers. In what was compacted, transactions are known by the index alone."""
+    """Beside the abort markers. Where batches are missing, transactions may be known by the index alone."""
 
     kind = Kind.TRANSACTION_INDEX
     entry_size = 34
@@ -180,9 +181,9 @@ class TransactionIndexFollower(_Follower[AbortedTransaction]):
     def offset_of(self, entry: AbortedTransaction) -> int:
         return entry.last_offset
 
-    def take(self, aborted: AbortedTransaction, *, is_compacted: bool) -> None:
+    def take(self, aborted: AbortedTransaction, *, has_holes: bool) -> None:
         """A transaction whose abort marker was found."""
-        self.pass_over(aborted.last_offset, is_compacted=is_compacted)
+        self.pass_over(aborted.last_offset, has_holes=has_holes)
         if self.next is None or self.next.last_offset != aborted.last_offset:
             self._add(
                 Finding(
@@ -197,23 +198,23 @@ class TransactionIndexFollower(_Follower[AbortedTransaction]):
                 )
             )
             return
-        if not self._agrees(self.next, aborted, is_compacted):
+        if not self._agrees(self.next, aborted, has_holes):
             self.wrong(f"{self.next} should be {aborted}.")
         self.advance()
 
-    def pass_over(self, offset: int, *, is_compacted: bool) -> None:
+    def pass_over(self, offset: int, *, has_holes: bool) -> None:
         """No marker was found below `offset` since the last one."""
         while self.next is not None and self.next.last_offset < offset:
-            if not is_compacted and self.next.first_offset >= self.known_from:
+            if not has_holes and self.next.first_offset >= self.known_from:
                 self.wrong(f"the log has no {self.next}.")
             self.advance()
 
-    def _agrees(self, entry: AbortedTransaction, aborted: AbortedTransaction, is_compacted: bool) -> bool:
+    def _agrees(self, entry: AbortedTransaction, aborted: AbortedTransaction, has_holes: bool) -> bool:
         if entry == aborted:
             return True
         if entry.producer_id != aborted.producer_id or entry.first_offset > aborted.first_offset:
             return False
-        return is_compacted or entry.first_offset < self.known_from
+        return has_holes or entry.first_offset < self.known_from
 
 
 class SegmentIndexes:
@@ -240,11 +241,11 @@ class SegmentIndexes:
         )
         self._add = add
 
-    def finish(self, next_offset: int, *, is_closed: bool, is_compacted: bool) -> None:
+    def finish(self, next_offset: int, *, is_closed: bool, has_holes: bool) -> None:
         """After the last batch, which ends before `next_offset`."""
         self.offsets.finish()
         self.times.finish()
-        self.transactions.pass_over(next_offset, is_compacted=is_compacted)
+        self.transactions.pass_over(next_offset, has_holes=has_holes)
         self.transactions.finish()
         if is_closed:
             self.times.check_is_complete()

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 
 from storage.batch_scan import CorruptBatch
 from storage.check_indexes import SegmentIndexes
@@ -77,8 +78,8 @@ class PartitionCheck:
         self.facts = PartitionFacts(path)
         self.end_offset = 0
         """After the last batch."""
-        self.is_compacted = False
-        """Offsets were missing somewhere."""
+        self.has_holes = False
+        """Batches are missing, by compaction or damage: what is derived from all of them cannot be judged."""
         self.is_cut = False
         """The next start cuts the log where the check has got to."""
         self._names = PartitionNames(files, path, report.add)
@@ -91,7 +92,7 @@ class PartitionCheck:
         begin = segments[0] if segments else self.known.log_start_offset or 0
         self.end_offset = begin
         self._snapshots.begin(self._replay, begin)
-        for base_offset, next_base in zip(segments, [*segments[1:], None], strict=True):
+        for base_offset, next_base in zip_longest(segments, segments[1:]):
             if not self.is_cut:
                 self._check_segment(base_offset, next_base)
         if not self.is_cut:
@@ -174,10 +175,11 @@ class PartitionCheck:
             what = f"it reaches offset {self.end_offset - 1}, and the next segment begins at {next_base}."
             self.add(Finding(Severity.ERROR, Kind.OFFSETS, path, what, RESTORE, None, next_base))
         is_closed = next_base is not None or self.known.was_clean
-        indexes.finish(self.end_offset, is_closed=is_closed, is_compacted=self.is_compacted)
+        indexes.finish(self.end_offset, is_closed=is_closed, has_holes=self.has_holes)
 
     def _damaged(self, error: CorruptBatch, offset: int) -> None:
         severity = self.severity_at(offset)
+        self.has_holes = True
         self.is_cut = severity is Severity.WARNING
         advice = CUT if self.is_cut else NOT_SERVED
         self.add(
@@ -215,7 +217,7 @@ class PartitionCheck:
         """Offsets without a record; within a batch it is only known how many there are."""
         if offset >= end_offset:
             return
-        self.is_compacted = True
+        self.has_holes = True
         cleaner_offset = self.known.cleaner_offset
         if cleaner_offset is not None and (end_offset <= cleaner_offset or not self.known.was_clean):
             return
@@ -239,8 +241,8 @@ class PartitionCheck:
         self, path: str, position: int, header: BatchHeader, batch: memoryview, indexes: SegmentIndexes
     ) -> None:
         offset = header.base_offset
-        self._snapshots.compare_up_to(offset, self._replay, is_compacted=self.is_compacted)
-        has_sequences = not self.known.is_internal and not self.is_compacted
+        self._snapshots.compare_up_to(offset, self._replay, has_holes=self.has_holes)
+        has_sequences = not self.known.is_internal and not self.has_holes
         if has_sequences and (what := self._replay.break_in_sequence(header)):
             self.add(Finding(Severity.WARNING, Kind.SEQUENCE, path, what, FINE_IF_EXPIRED, position, offset))
         try:
@@ -250,13 +252,13 @@ class PartitionCheck:
             self.add(Finding(Severity.ERROR, Kind.BATCH, path, what, RESTORE, position, offset))
         else:
             if aborted is not None:
-                indexes.transactions.take(aborted, is_compacted=self.is_compacted)
+                indexes.transactions.take(aborted, has_holes=self.has_holes)
 
     # -- the end
 
     def _check_end(self) -> None:
         end = self.end_offset
-        self._snapshots.compare_up_to(end, self._replay, is_compacted=self.is_compacted)
+        self._snapshots.compare_up_to(end, self._replay, has_holes=self.has_holes)
         severity = Severity.WARNING if self.known.was_clean else Severity.NOTE
         for path in self._snapshots.paths():
             what = f"the log ends before it, at {end}."

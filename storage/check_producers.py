@@ -131,13 +131,13 @@ class Snapshots:
             replay.load(entries)
             self._knows_all = older[-1] == begin_offset
 
-    def compare_up_to(self, offset: int, replay: Replay, *, is_compacted: bool) -> None:
+    def compare_up_to(self, offset: int, replay: Replay, *, has_holes: bool) -> None:
         """The replay has taken everything below `offset`."""
         while self._offsets and self._offsets[0] <= offset:
             at = self._offsets.pop(0)
             entries = self._read(at)
             if entries is not None:
-                self._compare(at, entries, replay, is_compacted)
+                self._compare(at, entries, replay, has_holes)
 
     def paths(self) -> list[str]:
         """Of those that have not been compared."""
@@ -156,24 +156,24 @@ class Snapshots:
     def _path(self, offset: int) -> str:
         return f"{self._directory}/{snapshot_name(offset)}"
 
-    def _compare(self, at: int, entries: list[SnapshotEntry], replay: Replay, is_compacted: bool) -> None:
+    def _compare(self, at: int, entries: list[SnapshotEntry], replay: Replay, has_holes: bool) -> None:
         missing = dict(replay.producers)
         for stored in entries:
             entry = missing.pop(stored.producer_id, None)
             if entry is None:
-                is_gone = is_compacted or stored.last_offset < self.begin_offset
+                is_gone = has_holes or stored.last_offset < self.begin_offset
                 if not is_gone:
                     self._wrong(at, f"the log has nothing of producer {stored.producer_id}: {stored}.")
-            elif not self._agrees(stored, entry.to_snapshot(), is_compacted):
+            elif not self._agrees(stored, entry.to_snapshot(), has_holes):
                 self._wrong(at, f"{stored} should be {entry.to_snapshot()}.")
         for producer_id in missing:
             what = f"producer {producer_id} is not in it, which is right if it had expired."
             self._add(Finding(Severity.NOTE, Kind.SNAPSHOT, self._path(at), what))
 
-    def _agrees(self, stored: SnapshotEntry, replayed: SnapshotEntry, is_compacted: bool) -> bool:
+    def _agrees(self, stored: SnapshotEntry, replayed: SnapshotEntry, has_holes: bool) -> bool:
         if stored == replayed:
             return True
-        if is_compacted:
+        if has_holes:
             return stored.last_offset >= replayed.last_offset
         if self._knows_all:
             return False
