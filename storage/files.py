@@ -298,7 +298,8 @@ class DiskFile:
 class DiskLock:
     """A lock on a file, the kind the JVM takes, freed by the kernel when the process ends.
 
-    Such a lock belongs to the process and would be granted to it twice, hence the list of those held.
+    Such a lock belongs to the process: it would be granted twice, and closing the file anywhere in the
+    process would free it. Hence the list of those held.
     """
 
     __slots__ = ("_descriptor", "_identity")
@@ -306,17 +307,17 @@ class DiskLock:
     _held: ClassVar[set[tuple[int, int]]] = set()
 
     def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        status = os.fstat(self._descriptor)
-        self._identity = status.st_dev, status.st_ino
-        if self._identity in self._held:
-            # Not closed: that would free the lock of the one who holds it.
+        status = _status(path)
+        if status is not None and (status.st_dev, status.st_ino) in self._held:
             raise DirectoryLocked(path, "this process uses the data directory already")
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._descriptor)
             raise DirectoryLocked(path, "another process uses the data directory") from error
+        status = os.fstat(self._descriptor)
+        self._identity = status.st_dev, status.st_ino
         self._held.add(self._identity)
 
     def release(self) -> None:

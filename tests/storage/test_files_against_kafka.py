@@ -200,6 +200,16 @@ def test_kafka_and_we_agree_about_leader_epochs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_kafka_respects_our_lock_of_a_data_directory(tmp_path: Path) -> None:
+    """It takes its own with FileChannel.tryLock."""
+    lock = Disk().lock(str(tmp_path / ".lock"))
+    asked = [f"lock {tmp_path}/.lock", f"lock {tmp_path}/other"]
+    assert ask_kafka(asked) == ["held", "free"]
+    lock.release()
+    assert ask_kafka(asked) == ["free", "free"]
+
+
+@pytest.mark.slow
 def test_kafka_and_we_read_each_others_small_files(tmp_path: Path) -> None:
     ours, theirs, disk = tmp_path / "ours", tmp_path / "theirs", Disk()
     for directory in (ours, theirs):

@@ -4,6 +4,9 @@
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
+import java.nio.channels.FileChannel;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -171,6 +174,11 @@ public class FilesCheck {
                 return write(words[1]);
             case "read":
                 return read(words[1]);
+            case "lock": {
+                FileChannel channel =
+                    FileChannel.open(Path.of(words[1]), StandardOpenOption.CREATE, StandardOpenOption.WRITE);
+                return channel.tryLock() == null ? "held" : "free";
+            }
             default:
                 throw new IllegalArgumentException(words[0]);
         }
