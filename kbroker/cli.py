@@ -13,19 +13,15 @@ import sys
 from collections.abc import Sequence
 
 from kbroker import __version__
+from kbroker.commands import check, dump
 
 DEFAULT_LISTENER = "PLAINTEXT://127.0.0.1:9092"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argument_parser()
-    options = parser.parse_args(arguments)
+    options = argument_parser().parse_args(arguments)
     try:
-        return start(options.listener)
-    except ValueError as error:
-        return complain(f"{error}", 2)
-    except OSError as error:
-        return complain(f"cannot listen on {options.listener}: {reason_of(error)}", 1)
+        return int(options.run(options))
     except KeyboardInterrupt:
         return 130
 
@@ -41,7 +37,19 @@ def argument_parser() -> argparse.ArgumentParser:
         metavar="PLAINTEXT://HOST:PORT",
         help="where clients connect; port 0 takes a free one (default: %(default)s)",
     )
+    start.set_defaults(run=run_start)
+    check.add_to(commands)
+    dump.add_to(commands)
     return parser
+
+
+def run_start(options: argparse.Namespace) -> int:
+    try:
+        return start(options.listener)
+    except ValueError as error:
+        return complain(f"{error}", 2)
+    except OSError as error:
+        return complain(f"cannot listen on {options.listener}: {reason_of(error)}", 1)
 
 
 def start(listener: str) -> int:

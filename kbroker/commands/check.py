@@ -12,8 +12,6 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from storage.files import Disk
-
 if TYPE_CHECKING:
     from storage.findings import Report
 
@@ -34,6 +32,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def run(options: argparse.Namespace) -> int:
     from storage.check import check_directory
+    from storage.files import Disk
 
     try:
         progress = show_progress if sys.stderr.isatty() else no_progress

@@ -14,8 +14,6 @@ import os
 import sys
 from datetime import UTC, datetime, timedelta
 
-from storage.files import Disk
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -55,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
 def print_file(path: str, *, records: bool, as_json: bool) -> int:
     """The exit status."""
     from storage.dump import dump_file
+    from storage.files import Disk
 
     status = 0
     for entry in dump_file(Disk(), path, records=records):
