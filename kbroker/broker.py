@@ -25,10 +25,12 @@ from kbroker.connection import Connection
 from kbroker.dispatch import Dispatcher
 from kbroker.fetch_sessions import FetchSessions
 from kbroker.handlers import HANDLERS, Handler
+from kbroker.metadata_cache import MetadataCache
 from kbroker.replica_manager import Durability, ReplicaManager
 from storage.files import Disk
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
+from wire.errors import ErrorCode, KafkaError
 
 DRAIN_S = 1.0
 MAX_REQUEST_BYTES = 104857600
@@ -100,9 +102,19 @@ class Broker:
             call=self._call_from_thread,
             unique=lambda: uuid.uuid4().hex,
         )
-        self.replicas = ReplicaManager(self.node_id, self.now_ms, self.logs.flusher, durability)
+        self.replicas = ReplicaManager(self.node_id, self.now_ms, self.logs, durability)
+        self.metadata = MetadataCache()
+        self.broker_epoch = -1
         self._server: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def check_controller(self, controller_epoch: int, broker_epoch: int) -> None:
+        """KafkaError for orders of a controller that was replaced, or to an earlier life of this broker."""
+        if controller_epoch < self.metadata.controller_epoch:
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        if broker_epoch not in (-1, self.broker_epoch):
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        self.metadata.controller_epoch = controller_epoch
 
     @staticmethod
     def now_ms() -> int:

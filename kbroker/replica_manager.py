@@ -20,8 +20,9 @@ from enum import Enum
 from kbroker.produced_batches import ProduceRules
 from storage.appending import Appended
 from storage.errors import StorageError
-from storage.flusher import Flusher
 from storage.log import UnifiedLog
+from storage.log_manager import LogManager
+from wire.api.leader_and_isr import LeaderAndIsrPartitionState
 from wire.errors import ErrorCode, KafkaError
 from wire.primitives import ZERO_UUID, Buffer
 from wire.records import BatchHeader
@@ -51,6 +52,7 @@ class HostedPartition:
         "leader_id",
         "log",
         "min_in_sync_replicas",
+        "partition_epoch",
         "replicas",
         "rules",
         "staged",
@@ -68,6 +70,7 @@ class HostedPartition:
         self.min_in_sync_replicas = 1
         self.leader_id = -1
         self.leader_epoch = -1
+        self.partition_epoch = -1
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
         self.staged: list[Staged] = []
@@ -99,11 +102,19 @@ class ReplicaManager:
     """All partitions of a broker, by name and by topic id."""
 
     def __init__(
-        self, broker_id: int, now_ms: Callable[[], int], flusher: Flusher, durability: Durability
+        self,
+        broker_id: int,
+        now_ms: Callable[[], int],
+        logs: LogManager,
+        durability: Durability,
+        configure: Callable[[HostedPartition], object] = lambda partition: None,
     ) -> None:
+        """`configure` gives a new partition what its topic's configuration says."""
         self._broker_id = broker_id
         self._now_ms = now_ms
-        self._flusher = flusher
+        self._logs = logs
+        self._flusher = logs.flusher
+        self._configure = configure
         self._durability = durability
         self._partitions: dict[tuple[str, int], HostedPartition] = {}
         self._topic_names: dict[bytes, str] = {}
@@ -118,6 +129,30 @@ class ReplicaManager:
         self._partitions[partition.topic, partition.index] = partition
         if partition.topic_id != ZERO_UUID:
             self._topic_names[partition.topic_id] = partition.topic
+
+    def become(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> HostedPartition:
+        """Lead or follow as the controller orders; KafkaError where the order is old or cannot be followed."""
+        partition = self._partitions.get((topic, state.partition_index))
+        if partition is None:
+            log = self._logs.create((topic, state.partition_index), self._now_ms(), topic_id)
+            if log.topic_id not in (None, ZERO_UUID, topic_id) and topic_id != ZERO_UUID:
+                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+            partition = HostedPartition(topic, topic_id, state.partition_index, log)
+            self._configure(partition)
+            self.host(partition)
+        epochs = (state.leader_epoch, state.partition_epoch)
+        if epochs < (partition.leader_epoch, partition.partition_epoch):
+            raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        led_before = partition.leader_id == self._broker_id
+        partition.leader_id, partition.leader_epoch = state.leader, state.leader_epoch
+        partition.partition_epoch = state.partition_epoch
+        partition.replicas, partition.in_sync_replicas = list(state.replicas), list(state.isr)
+        if state.leader == self._broker_id:
+            partition.log.assign_leader_epoch(state.leader_epoch)
+            self.advance_high_watermark(partition)
+        elif led_before:
+            self.fail_waiting(partition, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        return partition
 
     def forget(self, topic: str, index: int) -> HostedPartition | None:
         """No longer here: it was deleted or moved away. Those who wait are told."""

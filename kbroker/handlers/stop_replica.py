@@ -1,0 +1,55 @@
+"""StopReplica: the controller tells this broker to stop, and perhaps delete, replicas.
+
+An order with a lower leader epoch than the replica's is old, and gets FENCED_LEADER_EPOCH;
+`EPOCH_DURING_DELETE` stands above all. A replica that is not here is stopped already; if it is to be deleted,
+its files are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.context import Context
+from wire.api.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaPartitionState,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+
+EPOCH_DURING_DELETE = -2
+
+
+def stop_replica(broker: Broker, context: Context, request: StopReplicaRequest) -> StopReplicaResponse:
+    try:
+        broker.check_controller(request.controller_epoch, request.broker_epoch)
+    except KafkaError as error:
+        return StopReplicaResponse(error_code=error.code, partition_errors=[])
+    errors = []
+    deleted: list[tuple[str, int]] = []
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            code = stop(broker, topic.topic_name, state)
+            if code == ErrorCode.NONE and state.delete_partition:
+                deleted.append((topic.topic_name, state.partition_index))
+            errors.append(
+                StopReplicaPartitionError(
+                    topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
+                )
+            )
+    if deleted:
+        broker.logs.delete(deleted)
+    return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+
+def stop(broker: Broker, topic: str, state: StopReplicaPartitionState) -> ErrorCode:
+    partition = broker.replicas.find(topic, state.partition_index)
+    is_old = partition is not None and -1 < state.leader_epoch < partition.leader_epoch
+    if is_old and state.leader_epoch != EPOCH_DURING_DELETE:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    broker.replicas.forget(topic, state.partition_index)
+    return ErrorCode.NONE

@@ -1,0 +1,27 @@
+"""UpdateMetadata: the controller tells this broker what the cluster looks like.
+
+Refused from a controller that has been replaced (STALE_CONTROLLER_EPOCH), and when meant for an earlier
+life of this broker (STALE_BROKER_EPOCH).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.context import Context
+from wire.api.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+
+
+def update_metadata(
+    broker: Broker, context: Context, request: UpdateMetadataRequest
+) -> UpdateMetadataResponse:
+    try:
+        broker.check_controller(request.controller_epoch, request.broker_epoch)
+    except KafkaError as error:
+        return UpdateMetadataResponse(error_code=error.code)
+    broker.metadata.update(request)
+    return UpdateMetadataResponse(error_code=ErrorCode.NONE)

@@ -1,0 +1,137 @@
+"""What this broker knows of the cluster: what the controller last told it by UpdateMetadata.
+
+Rules:
+- A topic or partition is here from the first UpdateMetadata that names it to the one that names its leader as
+  `LEADER_DURING_DELETE`.
+- The partitions of a topic are kept as the objects of a Metadata reply, and made anew only when the topic
+  changed: a thousand partitions must not cost a thousand objects a request.
+- Orders of a controller that has been replaced are refused (its epoch is lower), so what is here never goes back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from wire.api.metadata import MetadataResponsePartition
+from wire.api.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from wire.errors import ErrorCode
+
+NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+NO_CONTROLLER = -1
+
+
+class Node(NamedTuple):
+    """A broker that is alive, and where each of its listeners is reached."""
+
+    id: int
+    rack: str | None
+    endpoints: dict[str, tuple[str, int]]
+
+
+class Topic:
+    """A topic and its partitions."""
+
+    __slots__ = ("id", "name", "partitions")
+
+    def __init__(self, name: str, topic_id: bytes) -> None:
+        self.name = name
+        self.id = topic_id
+        self.partitions: dict[int, UpdateMetadataPartitionState] = {}
+
+
+class MetadataCache:
+    """Brokers and topics, by id and by name."""
+
+    def __init__(self) -> None:
+        self.controller_id = NO_CONTROLLER
+        self.controller_epoch = -1
+        self.nodes: dict[int, Node] = {}
+        self.topics: dict[str, Topic] = {}
+        self._names: dict[bytes, str] = {}
+        self._answers: dict[tuple[str, str], list[MetadataResponsePartition]] = {}
+
+    def update(self, request: UpdateMetadataRequest) -> list[tuple[str, int]]:
+        """Take an order of the controller; the partitions it deletes."""
+        self.controller_id = request.controller_id
+        self.controller_epoch = request.controller_epoch
+        nodes = {broker.id: _node(broker) for broker in request.live_brokers}
+        if nodes != self.nodes:
+            self.nodes = nodes
+            self._answers.clear()
+        deleted: list[tuple[str, int]] = []
+        for state in request.topic_states:
+            for name_and_listener in [key for key in self._answers if key[0] == state.topic_name]:
+                del self._answers[name_and_listener]
+            deleted += self._update_topic(state)
+        return deleted
+
+    def _update_topic(self, state: UpdateMetadataTopicState) -> list[tuple[str, int]]:
+        deleted: list[tuple[str, int]] = []
+        topic = self.topics.get(state.topic_name)
+        if topic is None or topic.id != state.topic_id:
+            topic = Topic(state.topic_name, state.topic_id)
+        for partition in state.partition_states:
+            if partition.leader == LEADER_DURING_DELETE:
+                topic.partitions.pop(partition.partition_index, None)
+                deleted.append((topic.name, partition.partition_index))
+            else:
+                topic.partitions[partition.partition_index] = partition
+        if topic.partitions:
+            self.topics[topic.name] = topic
+            self._names[topic.id] = topic.name
+        else:
+            self.topics.pop(topic.name, None)
+            self._names.pop(topic.id, None)
+        return deleted
+
+    # -- questions
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        return self._names.get(topic_id)
+
+    def partition(self, topic: str, index: int) -> UpdateMetadataPartitionState | None:
+        found = self.topics.get(topic)
+        return found.partitions.get(index) if found else None
+
+    def leader(self, topic: str, index: int) -> int:
+        state = self.partition(topic, index)
+        return state.leader if state is not None and state.leader in self.nodes else NO_LEADER
+
+    def described(self, topic: Topic, listener: str) -> list[MetadataResponsePartition]:
+        """The partitions as a client on this listener is to see them, in order of their index."""
+        key = topic.name, listener
+        answer = self._answers.get(key)
+        if answer is None:
+            in_order = sorted(topic.partitions.values(), key=lambda state: state.partition_index)
+            answer = self._answers[key] = [self._described(state, listener) for state in in_order]
+        return answer
+
+    def _described(self, state: UpdateMetadataPartitionState, listener: str) -> MetadataResponsePartition:
+        leader = self.nodes.get(state.leader)
+        code = ErrorCode.NONE
+        if leader is None:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        elif listener not in leader.endpoints:
+            code = ErrorCode.LISTENER_NOT_FOUND
+        return MetadataResponsePartition(
+            error_code=code,
+            partition_index=state.partition_index,
+            leader_id=state.leader if code == ErrorCode.NONE else NO_LEADER,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=state.replicas,
+            isr_nodes=state.isr,
+            offline_replicas=[
+                r for r in state.replicas if r not in self.nodes or r in state.offline_replicas
+            ],
+        )
+
+
+def _node(broker: UpdateMetadataBroker) -> Node:
+    endpoints = {endpoint.listener: (endpoint.host, endpoint.port) for endpoint in broker.endpoints}
+    return Node(broker.id, broker.rack, endpoints)

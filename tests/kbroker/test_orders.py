@@ -1,0 +1,201 @@
+"""What the controller orders a broker to do: lead, follow, stop, and what to know of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.context import Context
+from kbroker.handlers.leader_and_isr import leader_and_isr
+from kbroker.handlers.stop_replica import stop_replica
+from kbroker.handlers.update_metadata import update_metadata
+from kbroker.metadata_cache import LEADER_DURING_DELETE, MetadataCache
+from tests.kbroker.handlers.test_fetch import fetch
+from tests.kbroker.handlers.test_produce import batch, produce
+from tests.kbroker.hosting import Hosting
+from wire.api.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
+from wire.api.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+from wire.api.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+from wire.errors import ErrorCode
+
+ME, OTHER = 1, 2
+CONTEXT = Context(7, None)
+TOPIC_ID = b"t" * 16
+
+
+@pytest.fixture
+def hosting(tmp_path: Path) -> Iterator[Hosting]:
+    with Hosting(tmp_path / "data") as running:
+        yield running
+
+
+def order(
+    hosting: Hosting,
+    leader: int = ME,
+    leader_epoch: int = 0,
+    partition_epoch: int = 0,
+    *,
+    isr: list[int] | None = None,
+    topic_id: bytes = TOPIC_ID,
+    controller_epoch: int = 1,
+    broker_epoch: int = -1,
+) -> ErrorCode:
+    """The outcome for partition 0 of t, or that of the whole request."""
+    state = LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=controller_epoch,
+        leader=leader,
+        leader_epoch=leader_epoch,
+        isr=isr or [ME],
+        partition_epoch=partition_epoch,
+        replicas=isr or [ME],
+    )
+    request = LeaderAndIsrRequest(
+        controller_id=ME,
+        controller_epoch=controller_epoch,
+        broker_epoch=broker_epoch,
+        topic_states=[LeaderAndIsrTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])],
+        live_leaders=[],
+    )
+    response = hosting.do(lambda: leader_and_isr(hosting.broker, CONTEXT, request))
+    if response.error_code:
+        return ErrorCode(response.error_code)
+    return ErrorCode(response.topics[0].partition_errors[0].error_code)
+
+
+def stop(hosting: Hosting, leader_epoch: int, *, delete: bool) -> ErrorCode:
+    state = StopReplicaPartitionState(partition_index=0, leader_epoch=leader_epoch, delete_partition=delete)
+    request = StopReplicaRequest(
+        controller_id=ME,
+        controller_epoch=1,
+        topic_states=[StopReplicaTopicState(topic_name="t", partition_states=[state])],
+    )
+    response = hosting.do(lambda: stop_replica(hosting.broker, CONTEXT, request))
+    return ErrorCode(response.partition_errors[0].error_code)
+
+
+def test_a_broker_that_is_told_to_lead_takes_records(hosting: Hosting) -> None:
+    assert order(hosting, leader_epoch=4) == ErrorCode.NONE
+    assert produce(hosting, batch()).base_offset == 0
+    assert fetch(hosting, current_leader_epoch=4).high_watermark == 1
+
+
+def test_a_broker_that_follows_refuses_records_and_readers(hosting: Hosting) -> None:
+    """conformance 91"""
+    order(hosting)
+    assert order(hosting, leader=OTHER, leader_epoch=1, isr=[ME, OTHER]) == ErrorCode.NONE
+    assert produce(hosting, batch()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetch(hosting).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_an_old_order_is_refused(hosting: Hosting) -> None:
+    """conformance 91"""
+    order(hosting, leader_epoch=5, partition_epoch=3)
+    assert order(hosting, leader_epoch=4, partition_epoch=9) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert order(hosting, leader_epoch=5, partition_epoch=2) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert order(hosting, leader_epoch=5, partition_epoch=3) == ErrorCode.NONE
+    assert order(hosting, leader_epoch=5, partition_epoch=4) == ErrorCode.NONE
+
+
+def test_a_replaced_controller_and_another_life_of_the_broker_are_refused(hosting: Hosting) -> None:
+    assert order(hosting, controller_epoch=7) == ErrorCode.NONE
+    assert order(hosting, controller_epoch=6) == ErrorCode.STALE_CONTROLLER_EPOCH
+    hosting.broker.broker_epoch = 100
+    assert order(hosting, controller_epoch=7, broker_epoch=99) == ErrorCode.STALE_BROKER_EPOCH
+    assert order(hosting, controller_epoch=7, broker_epoch=100) == ErrorCode.NONE
+
+
+def test_a_log_of_another_topic_of_the_same_name_is_not_taken(hosting: Hosting) -> None:
+    """conformance 15"""
+    order(hosting)
+    stop(hosting, 0, delete=False)
+    assert order(hosting, topic_id=b"u" * 16) == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_a_deleted_replica_begins_anew(hosting: Hosting) -> None:
+    """conformance 15"""
+    order(hosting, leader_epoch=2)
+    produce(hosting, batch())
+    assert stop(hosting, 1, delete=True) == ErrorCode.FENCED_LEADER_EPOCH
+    assert stop(hosting, -2, delete=True) == ErrorCode.NONE
+    assert produce(hosting, batch()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert order(hosting, topic_id=b"u" * 16) == ErrorCode.NONE
+    assert produce(hosting, batch()).base_offset == 0
+
+
+def partition_state(index: int, leader: int = ME, **fields: object) -> UpdateMetadataPartitionState:
+    values = {"controller_epoch": 1, "leader_epoch": 0, "isr": [ME], "zk_version": 0, "replicas": [ME, OTHER]}
+    return UpdateMetadataPartitionState(
+        partition_index=index,
+        leader=leader,
+        **{**values, **fields},  # type: ignore[arg-type]
+    )
+
+
+def news(
+    *partitions: UpdateMetadataPartitionState, brokers: tuple[int, ...] = (ME,)
+) -> UpdateMetadataRequest:
+    live = [
+        UpdateMetadataBroker(
+            id=broker,
+            endpoints=[
+                UpdateMetadataEndpoint(port=9092, host=f"b{broker}", listener="L", security_protocol=0)
+            ],
+        )
+        for broker in brokers
+    ]
+    topics = [UpdateMetadataTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=list(partitions))]
+    return UpdateMetadataRequest(
+        controller_id=ME, controller_epoch=3, topic_states=topics if partitions else [], live_brokers=live
+    )
+
+
+def test_the_cache_knows_what_it_was_told() -> None:
+    """conformance 19"""
+    cache = MetadataCache()
+    cache.update(news(partition_state(1), partition_state(0)))
+    topic = cache.topics["t"]
+    described = cache.described(topic, "L")
+    assert [(p.partition_index, p.leader_id, p.error_code) for p in described] == [(0, ME, 0), (1, ME, 0)]
+    assert described[0].offline_replicas == [OTHER]
+    assert cache.topic_name(TOPIC_ID) == "t"
+    assert (cache.leader("t", 0), cache.leader("t", 9), cache.controller_epoch) == (ME, -1, 3)
+    assert cache.nodes[ME].endpoints == {"L": ("b1", 9092)}
+
+
+def test_answers_follow_changes_of_topics_and_of_brokers() -> None:
+    cache = MetadataCache()
+    cache.update(news(partition_state(0, leader=OTHER)))
+    assert cache.described(cache.topics["t"], "L")[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    cache.update(news(brokers=(ME, OTHER)))
+    [described] = cache.described(cache.topics["t"], "L")
+    assert (described.leader_id, described.offline_replicas) == (OTHER, [])
+    assert cache.described(cache.topics["t"], "M")[0].error_code == ErrorCode.LISTENER_NOT_FOUND
+    cache.update(news(partition_state(0, leader_epoch=9), brokers=(ME, OTHER)))
+    assert cache.described(cache.topics["t"], "L")[0].leader_epoch == 9
+
+
+def test_a_deleted_topic_is_gone_by_name_and_by_id() -> None:
+    """conformance 15"""
+    cache = MetadataCache()
+    cache.update(news(partition_state(0), partition_state(1)))
+    gone = news(*(partition_state(index, leader=LEADER_DURING_DELETE) for index in (0, 1)))
+    assert cache.update(gone) == [("t", 0), ("t", 1)]
+    assert (cache.topics, cache.topic_name(TOPIC_ID)) == ({}, None)
+
+
+def test_news_of_a_replaced_controller_are_refused(hosting: Hosting) -> None:
+    def tell(epoch: int) -> int:
+        request = news(partition_state(0))
+        request.controller_epoch = epoch
+        return hosting.do(lambda: update_metadata(hosting.broker, CONTEXT, request)).error_code
+
+    assert [tell(5), tell(4), tell(5)] == [0, ErrorCode.STALE_CONTROLLER_EPOCH, 0]
