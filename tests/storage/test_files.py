@@ -386,10 +386,10 @@ def perform(files: Files, root: str, step: tuple[Any, ...]) -> object:
 @given(STEPS)
 def test_the_simulated_disk_behaves_like_the_real_one(steps: list[tuple[Any, ...]]) -> None:
     simulated = SimulatedDisk()
-    simulated.make_dir("/root")
+    simulated.make_dir("/data")
     with tempfile.TemporaryDirectory() as root:
         for step in steps:
-            assert perform(simulated, "/root", step) == perform(Disk(durable=False), root, step), step
+            assert perform(simulated, "/data", step) == perform(Disk(durable=False), root, step), step
         found = [path for path in Path(root).rglob("*") if path.is_file()]
-        real = {f"/root/{path.relative_to(root)}": path.read_bytes() for path in found}
-    assert simulated.files("/root") == real
+        real = {f"/data/{path.relative_to(root)}": path.read_bytes() for path in found}
+    assert simulated.files("/data") == real
