@@ -1,0 +1,559 @@
+"""What a broker may be told, and all names it understands.
+
+`BrokerConfig` has the keys that do something, without those that give topics and groups their defaults: these
+are made from `topic_keys` and `group_keys`. Keys that are accepted and do nothing are in `ignored_keys`.
+`BROKER_KEYS` is all of them.
+
+Names, types, defaults and ranges are those of Kafka 4.3 and, where that has forgotten them (ZooKeeper,
+controlled shutdown), of Kafka 3.9. Keys that start with `kbroker.` are our own. What Kafka leaves unchecked
+is checked here only where a wrong value would do harm.
+
+Nothing that names a class, a file or an address can be altered over the wire.
+"""
+
+from __future__ import annotations
+
+from kbroker.config import (
+    CLUSTER_WIDE,
+    Form,
+    Key,
+    boolean,
+    float64,
+    int16,
+    int32,
+    int64,
+    key,
+    keys_of,
+    string,
+    table,
+    words,
+)
+from kbroker.configuration.group_keys import GROUP_DEFAULT_KEYS
+from kbroker.configuration.ignored_keys import IgnoredKeys
+from kbroker.configuration.topic_keys import HOUR_MS, MINUTE_MS, TOPIC_DEFAULT_KEYS
+from storage.log_config import DAY_MS, FOREVER_MS
+
+MOST = (1 << 31) - 1
+"""Kafka's way to say unlimited for what it counts."""
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PROTOCOL_MAP = Form(r"(?i:\w+:\w+(,\s*\w+:\w+)*)", "a list of NAME:PROTOCOL")
+CONNECTIONS_PER_HOST = Form(r"([^,\s]+:[0-9]+(,\s*[^,\s]+:[0-9]+)*)?", "a list of HOST:NUMBER")
+MIGRATION = Form(
+    "(?i:bidirectional|upgrade|downgrade|disabled)", "one of bidirectional, upgrade, downgrade, disabled"
+)
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+@table
+class BrokerConfig:
+    """What holds for one broker."""
+
+    # Who and where it is
+    broker_id: int32 = key(
+        default=-1,
+        at_least=-1,
+        doc="The broker's id, as Kafka 3.9 calls it: the same as node.id. -1 takes a free one.",
+    )
+    node_id: int32 = key(default=-1, at_least=-1, doc="The broker's id, as Kafka 4 calls it.")
+    broker_id_generation_enable: boolean = key(
+        default=True, doc="Take a free id above reserved.broker.max.id where none is given."
+    )
+    reserved_broker_max_id: int32 = key(
+        default=1_000, at_least=0, doc="The highest id that an operator gives out."
+    )
+    broker_rack: string | None = key(
+        default=None, doc="Where the broker stands; replicas of a partition go to different racks."
+    )
+    log_dirs: words | None = key(
+        default=None, flag="--data", doc="The data directories; without them, log.dir is the only one."
+    )
+    log_dir: words = key(default=("kbroker-data",), doc="The data directory, where log.dirs is not set.")
+
+    # Listeners and connections
+    listeners: words = key(
+        default=("PLAINTEXT://127.0.0.1:9092",),
+        flag="--listener",
+        doc="Where to listen, as NAME://HOST:PORT; without HOST on every address, at port 0 on a free one.",
+    )
+    advertised_listeners: words | None = key(
+        default=None, doc="What clients are told to connect to, if that is not what listeners says."
+    )
+    listener_security_protocol_map: string = key(
+        default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        form=PROTOCOL_MAP,
+        doc="The security protocol of each listener, by the listener's name.",
+    )
+    inter_broker_listener_name: string | None = key(
+        default=None, doc="The listener that other brokers use; by default the first of their protocol."
+    )
+    security_inter_broker_protocol: string = key(
+        default="PLAINTEXT",
+        choices=PROTOCOLS,
+        doc="The protocol that brokers speak with one another, where inter.broker.listener.name is not set.",
+    )
+    socket_request_max_bytes: int32 = key(
+        default=100 << 20, at_least=1, doc="The largest request; a connection that announces more is closed."
+    )
+    socket_send_buffer_bytes: int32 = key(
+        default=102_400, at_least=-1, doc="The kernel's send buffer of a connection; -1 leaves it alone."
+    )
+    socket_receive_buffer_bytes: int32 = key(
+        default=102_400, at_least=-1, doc="The kernel's receive buffer of a connection; -1 leaves it alone."
+    )
+    socket_listen_backlog_size: int32 = key(
+        default=50, at_least=1, doc="How many connections may wait to be accepted."
+    )
+    socket_connection_setup_timeout_ms: int64 = key(
+        default=10_000, doc="How long the first attempt to connect to another broker may take."
+    )
+    socket_connection_setup_timeout_max_ms: int64 = key(
+        default=30_000, doc="What that grows to, when attempt after attempt fails."
+    )
+    connections_max_idle_ms: int64 = key(
+        default=600_000, doc="A connection without requests for this long is closed."
+    )
+    max_connections: int32 = key(
+        default=MOST, at_least=0, update=CLUSTER_WIDE, doc="How many connections there may be at a time."
+    )
+    max_connections_per_ip: int32 = key(
+        default=MOST, at_least=0, update=CLUSTER_WIDE, doc="How many there may be from one address."
+    )
+    max_connections_per_ip_overrides: string = key(
+        default="",
+        form=CONNECTIONS_PER_HOST,
+        update=CLUSTER_WIDE,
+        doc="Other limits for some addresses: HOST:NUMBER, separated by commas.",
+    )
+    max_connection_creation_rate: int32 = key(
+        default=MOST, at_least=0, update=CLUSTER_WIDE, doc="How many connections may be made in a second."
+    )
+    queued_max_request_bytes: int64 = key(
+        default=-1,
+        doc="What all requests under way may hold together before reading pauses; below 1, no limit.",
+    )
+    request_timeout_ms: int32 = key(
+        default=30_000, doc="How long a broker waits for another one's reply before it tries again."
+    )
+
+    # Topics
+    num_partitions: int32 = key(
+        default=1, at_least=1, doc="Partitions of a topic that is created without a number."
+    )
+    default_replication_factor: int32 = key(
+        default=1, at_least=1, doc="Replicas of a topic that is created without a number."
+    )
+    auto_create_topics_enable: boolean = key(
+        default=True, doc="Create a topic when a client that allows it asks for it."
+    )
+    delete_topic_enable: boolean = key(default=True, doc="Let topics be deleted.")
+    max_request_partition_size_limit: int32 = key(
+        default=2_000, at_least=1, doc="How many partitions one DescribeTopicPartitions reply has at most."
+    )
+
+    # Consuming
+    fetch_max_bytes: int32 = key(
+        default=55 << 20, at_least=1024, doc="The most that one Fetch returns, whatever it asks for."
+    )
+    max_incremental_fetch_session_cache_slots: int32 = key(
+        default=1_000, at_least=0, doc="How many fetch sessions are remembered."
+    )
+
+    # Durability and the log
+    kbroker_flush: string = key(
+        default="auto",
+        choices=("auto", "always", "interval", "never"),
+        doc="When records are flushed to disk. auto: before the reply where a partition has one replica, by "
+        "the operating system, as in Kafka, where it has several. always: before the reply. interval: every "
+        "kbroker.flush.interval.ms. never: by the operating system; what a power cut takes is gone.",
+    )
+    kbroker_flush_interval_ms: int32 = key(
+        default=1_000, at_least=1, doc="How often records are flushed where kbroker.flush is interval."
+    )
+    kbroker_validate_records: string = key(
+        default="header",
+        choices=("header", "full"),
+        update=CLUSTER_WIDE,
+        doc="Whether a produced batch is judged by its header and checksum, or every record in it too.",
+    )
+    log_retention_hours: int32 = key(
+        default=168, at_least=1, also=-1, doc="As log.retention.ms, in hours, where it is not set."
+    )
+    log_retention_minutes: int32 | None = key(
+        default=None, at_least=1, also=-1, doc="As log.retention.ms, in minutes, where it is not set."
+    )
+    log_retention_check_interval_ms: int64 = key(
+        default=5 * MINUTE_MS, at_least=1, doc="How often logs are searched for segments to delete."
+    )
+    log_roll_hours: int32 = key(default=168, at_least=1, doc="As log.roll.ms, in hours, where it is not set.")
+    log_roll_jitter_hours: int32 = key(
+        default=0, at_least=0, doc="As log.roll.jitter.ms, in hours, where it is not set."
+    )
+    log_flush_scheduler_interval_ms: int64 = key(
+        default=FOREVER_MS, at_least=1, doc="As log.flush.interval.ms, where it is not set."
+    )
+    log_flush_offset_checkpoint_interval_ms: int32 = key(
+        default=60_000, at_least=0, doc="How often it is written down how far logs are flushed."
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int32 = key(
+        default=60_000, at_least=0, doc="How often it is written down where logs start."
+    )
+    log_cleaner_enable: boolean = key(default=True, doc="Compact topics whose cleanup.policy says so.")
+    log_cleaner_backoff_ms: int64 = key(
+        default=15_000,
+        at_least=0,
+        update=CLUSTER_WIDE,
+        doc="How long the cleaner rests when there is nothing to compact.",
+    )
+    log_cleaner_dedupe_buffer_size: int64 = key(
+        default=128 << 20,
+        at_least=1 << 20,
+        update=CLUSTER_WIDE,
+        doc="The memory in which the cleaner notes the last offset of each key.",
+    )
+    log_cleaner_io_max_bytes_per_second: float64 = key(
+        default=1.7976931348623157e308,
+        at_least=0,
+        update=CLUSTER_WIDE,
+        doc="The most that the cleaner reads and writes in a second.",
+    )
+    num_recovery_threads_per_data_dir: int32 = key(
+        default=2,
+        at_least=1,
+        update=CLUSTER_WIDE,
+        doc="How many logs of a data directory are recovered at a time after a crash.",
+    )
+    producer_id_expiration_ms: int32 = key(
+        default=DAY_MS,
+        at_least=1,
+        update=CLUSTER_WIDE,
+        doc="How long a partition remembers a producer that no longer writes.",
+    )
+
+    # Offsets and groups
+    offsets_topic_num_partitions: int32 = key(
+        default=50, at_least=1, doc="Partitions of __consumer_offsets; never to be changed later."
+    )
+    offsets_topic_replication_factor: int16 = key(
+        default=3, at_least=1, doc="Replicas of __consumer_offsets. A broker without a cluster keeps one."
+    )
+    offsets_topic_segment_bytes: int32 = key(
+        default=100 << 20, at_least=1, doc="segment.bytes of __consumer_offsets."
+    )
+    offsets_topic_compression_codec: int32 = key(
+        default=0, at_least=0, at_most=4, doc="The codec of __consumer_offsets, by its number in Kafka."
+    )
+    offsets_retention_minutes: int32 = key(
+        default=10_080, at_least=1, doc="How long offsets outlive their group's last member."
+    )
+    offsets_retention_check_interval_ms: int64 = key(
+        default=10 * MINUTE_MS, at_least=1, doc="How often expired offsets are searched for."
+    )
+    offsets_commit_timeout_ms: int32 = key(
+        default=5_000, at_least=1, doc="How long a commit waits for the replicas of __consumer_offsets."
+    )
+    offset_metadata_max_bytes: int32 = key(
+        default=4_096, doc="The longest text that may be committed along with an offset."
+    )
+    group_initial_rebalance_delay_ms: int32 = key(
+        default=3_000, at_least=0, doc="How long an empty group waits for more members before it starts."
+    )
+    group_min_session_timeout_ms: int32 = key(
+        default=6_000, doc="The shortest session timeout that a member of a classic group may ask for."
+    )
+    group_max_session_timeout_ms: int32 = key(
+        default=1_800_000, doc="The longest session timeout that a member of a classic group may ask for."
+    )
+    group_max_size: int32 = key(default=MOST, at_least=1, doc="How many members a classic group may have.")
+    group_consumer_assignors: words = key(
+        default=("uniform", "range"),
+        choices=("uniform", "range"),
+        doc="How partitions are assigned; the first of these, where a member does not choose.",
+    )
+    group_consumer_migration_policy: string = key(
+        default="bidirectional",
+        form=MIGRATION,
+        doc="Which groups may change between the classic and the consumer protocol while they are in use.",
+    )
+    group_consumer_max_size: int32 = key(
+        default=MOST, at_least=1, doc="How many members a consumer group may have."
+    )
+    group_consumer_min_session_timeout_ms: int32 = key(
+        default=45_000, at_least=1, doc="The least that consumer.session.timeout.ms of a group may be."
+    )
+    group_consumer_max_session_timeout_ms: int32 = key(
+        default=60_000, at_least=1, doc="The most that consumer.session.timeout.ms of a group may be."
+    )
+    group_consumer_min_heartbeat_interval_ms: int32 = key(
+        default=5_000, at_least=1, doc="The least that consumer.heartbeat.interval.ms of a group may be."
+    )
+    group_consumer_max_heartbeat_interval_ms: int32 = key(
+        default=15_000, at_least=1, doc="The most that consumer.heartbeat.interval.ms of a group may be."
+    )
+    group_consumer_min_assignment_interval_ms: int32 = key(
+        default=0, at_least=0, doc="The least that consumer.assignment.interval.ms of a group may be."
+    )
+    group_consumer_max_assignment_interval_ms: int32 = key(
+        default=15_000, at_least=0, doc="The most that consumer.assignment.interval.ms of a group may be."
+    )
+    group_share_assignors: words = key(
+        default=("simple",), choices=("simple",), doc="How partitions are assigned in share groups."
+    )
+    group_share_max_size: int32 = key(
+        default=200, at_least=1, at_most=1_000, doc="How many members a share group may have."
+    )
+    group_share_max_share_sessions: int32 = key(
+        default=2_000, at_least=1, doc="How many share sessions are remembered."
+    )
+    group_share_min_session_timeout_ms: int32 = key(
+        default=45_000, at_least=1, doc="The least that share.session.timeout.ms of a group may be."
+    )
+    group_share_max_session_timeout_ms: int32 = key(
+        default=60_000, at_least=1, doc="The most that share.session.timeout.ms of a group may be."
+    )
+    group_share_min_heartbeat_interval_ms: int32 = key(
+        default=5_000, at_least=1, doc="The least that share.heartbeat.interval.ms of a group may be."
+    )
+    group_share_max_heartbeat_interval_ms: int32 = key(
+        default=15_000, at_least=1, doc="The most that share.heartbeat.interval.ms of a group may be."
+    )
+    group_share_min_assignment_interval_ms: int32 = key(
+        default=0, at_least=0, doc="The least that share.assignment.interval.ms of a group may be."
+    )
+    group_share_max_assignment_interval_ms: int32 = key(
+        default=15_000, at_least=0, doc="The most that share.assignment.interval.ms of a group may be."
+    )
+    group_share_min_record_lock_duration_ms: int32 = key(
+        default=15_000,
+        at_least=1_000,
+        at_most=30_000,
+        doc="The least that share.record.lock.duration.ms of a group may be.",
+    )
+    group_share_max_record_lock_duration_ms: int32 = key(
+        default=60_000,
+        at_least=30_000,
+        at_most=HOUR_MS,
+        doc="The most that share.record.lock.duration.ms of a group may be.",
+    )
+    group_share_min_delivery_count_limit: int32 = key(
+        default=2, at_least=2, at_most=5, doc="The least that share.delivery.count.limit of a group may be."
+    )
+    group_share_max_delivery_count_limit: int32 = key(
+        default=10, at_least=5, at_most=25, doc="The most that share.delivery.count.limit of a group may be."
+    )
+    group_share_min_partition_max_record_locks: int32 = key(
+        default=100,
+        at_least=100,
+        at_most=2_000,
+        doc="The least that share.partition.max.record.locks of a group may be.",
+    )
+    group_share_max_partition_max_record_locks: int32 = key(
+        default=4_000,
+        at_least=2_000,
+        at_most=10_000,
+        doc="The most that share.partition.max.record.locks of a group may be.",
+    )
+    share_coordinator_state_topic_num_partitions: int32 = key(
+        default=50, at_least=1, doc="Partitions of __share_group_state; never to be changed later."
+    )
+    share_coordinator_state_topic_replication_factor: int16 = key(
+        default=3, at_least=1, doc="Replicas of __share_group_state. A broker without a cluster keeps one."
+    )
+    share_coordinator_state_topic_min_isr: int16 = key(
+        default=2, at_least=1, doc="min.insync.replicas of __share_group_state."
+    )
+    share_coordinator_state_topic_segment_bytes: int32 = key(
+        default=100 << 20, at_least=1, doc="segment.bytes of __share_group_state."
+    )
+    share_coordinator_snapshot_update_records_per_snapshot: int32 = key(
+        default=500,
+        at_least=0,
+        at_most=500,
+        doc="How many changes of a share partition's state are written between two whole ones.",
+    )
+    share_coordinator_write_timeout_ms: int32 = key(
+        default=5_000, at_least=1, doc="How long a write waits for the replicas of __share_group_state."
+    )
+
+    # Transactions
+    transaction_state_log_num_partitions: int32 = key(
+        default=50, at_least=1, doc="Partitions of __transaction_state; never to be changed later."
+    )
+    transaction_state_log_replication_factor: int16 = key(
+        default=3, at_least=1, doc="Replicas of __transaction_state. A broker without a cluster keeps one."
+    )
+    transaction_state_log_min_isr: int32 = key(
+        default=2, at_least=1, doc="min.insync.replicas of __transaction_state."
+    )
+    transaction_state_log_segment_bytes: int32 = key(
+        default=100 << 20, at_least=1, doc="segment.bytes of __transaction_state."
+    )
+    transaction_max_timeout_ms: int32 = key(
+        default=900_000, at_least=1, doc="The longest transaction timeout that a producer may ask for."
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int32 = key(
+        default=10_000, at_least=1, doc="How often transactions past their timeout are aborted."
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int32 = key(
+        default=HOUR_MS, at_least=1, doc="How often expired transactional ids are removed."
+    )
+    transactional_id_expiration_ms: int32 = key(
+        default=7 * DAY_MS, at_least=1, doc="How long a transactional id is remembered after its last use."
+    )
+    transaction_partition_verification_enable: boolean = key(
+        default=True,
+        update=CLUSTER_WIDE,
+        doc="Ask the coordinator whether a partition belongs to the transaction before writing to it.",
+    )
+
+    # Replication
+    replica_lag_time_max_ms: int64 = key(
+        default=30_000, doc="A follower that has not caught up for this long is no longer in sync."
+    )
+    replica_fetch_min_bytes: int32 = key(default=1, doc="A follower's fetch waits for this much.")
+    replica_fetch_wait_max_ms: int32 = key(default=500, doc="A follower's fetch waits at most this long.")
+    replica_fetch_max_bytes: int32 = key(
+        default=1 << 20, at_least=0, doc="What a follower fetches of one partition at a time."
+    )
+    replica_fetch_response_max_bytes: int32 = key(
+        default=10 << 20, at_least=0, doc="What a follower fetches from one leader at a time."
+    )
+    replica_fetch_backoff_ms: int32 = key(
+        default=1_000, at_least=0, doc="How long a follower rests after a fetch that failed."
+    )
+    replica_high_watermark_checkpoint_interval_ms: int64 = key(
+        default=5_000, at_least=1, doc="How often high watermarks are written down."
+    )
+    replica_socket_timeout_ms: int32 = key(
+        default=30_000, doc="How long a follower waits for a reply before it connects again."
+    )
+    replica_socket_receive_buffer_bytes: int32 = key(
+        default=65_536, at_least=-1, doc="The kernel's receive buffer of a connection to a leader."
+    )
+    replica_selector_class: string | None = key(
+        default=None,
+        choices=(RACK_AWARE, ""),
+        doc="Given this class, consumers are sent to a replica of their own rack.",
+    )
+    num_replica_fetchers: int32 = key(
+        default=1, at_least=1, update=CLUSTER_WIDE, doc="How many connections a follower has to a leader."
+    )
+    leader_replication_throttled_rate: int64 = key(
+        default=FOREVER_MS,
+        at_least=0,
+        update=CLUSTER_WIDE,
+        doc="Bytes a second that a leader sends for leader.replication.throttled.replicas.",
+    )
+    follower_replication_throttled_rate: int64 = key(
+        default=FOREVER_MS,
+        at_least=0,
+        update=CLUSTER_WIDE,
+        doc="Bytes a second that a follower fetches for follower.replication.throttled.replicas.",
+    )
+
+    # The cluster
+    zookeeper_connect: string | None = key(
+        default=None,
+        doc="The ZooKeeper ensemble, HOST:PORT,.../CHROOT. Without it the broker is a cluster of its own.",
+    )
+    zookeeper_session_timeout_ms: int32 = key(
+        default=18_000,
+        at_least=1,
+        doc="ZooKeeper takes a broker for dead when it has been silent for this long.",
+    )
+    zookeeper_connection_timeout_ms: int32 | None = key(
+        default=None, doc="How long to wait for ZooKeeper at the start; by default the session timeout."
+    )
+    zookeeper_max_in_flight_requests: int32 = key(
+        default=10, at_least=1, doc="How many requests to ZooKeeper may be without an answer."
+    )
+    controlled_shutdown_enable: boolean = key(
+        default=True, doc="Hand over leadership before stopping, so that clients notice nothing."
+    )
+    controlled_shutdown_max_retries: int32 = key(default=3, at_least=0, doc="How often that is tried again.")
+    controlled_shutdown_retry_backoff_ms: int64 = key(
+        default=5_000, at_least=0, doc="How long to wait before it is tried again."
+    )
+    controller_socket_timeout_ms: int32 = key(
+        default=30_000, doc="How long the controller waits for a broker's reply before it connects again."
+    )
+    auto_leader_rebalance_enable: boolean = key(
+        default=True, doc="Give leadership back to the preferred replicas when they are in sync."
+    )
+    leader_imbalance_check_interval_seconds: int64 = key(
+        default=300, at_least=1, doc="How often the controller looks whether that is due."
+    )
+    leader_imbalance_per_broker_percentage: int32 = key(
+        default=10,
+        at_least=0,
+        doc="It is due where more of a broker's partitions than this are led by others.",
+    )
+    kbroker_replica_recovery_delay_ms: int64 = key(
+        default=10 * MINUTE_MS,
+        at_least=0,
+        also=-1,
+        update=CLUSTER_WIDE,
+        doc="The replicas of a broker that stays dead for this long are built anew on others; -1 is never.",
+    )
+    kbroker_auto_balance: boolean = key(
+        default=False, update=CLUSTER_WIDE, doc="Move partitions by itself until brokers have equal shares."
+    )
+    kbroker_balance_max_bytes_per_second: int64 = key(
+        default=50_000_000,
+        at_least=1,
+        update=CLUSTER_WIDE,
+        doc="What rebuilding and balancing may copy to a broker in a second.",
+    )
+
+    # Quotas
+    quota_window_num: int32 = key(
+        default=11, at_least=1, doc="Over how many windows a client's rate is taken."
+    )
+    quota_window_size_seconds: int32 = key(default=1, at_least=1, doc="How long such a window is.")
+    controller_quota_window_num: int32 = key(
+        default=11, at_least=1, doc="Over how many windows the rate of changes to topics is taken."
+    )
+    controller_quota_window_size_seconds: int32 = key(default=1, at_least=1, doc="How long such a window is.")
+
+    # What it says
+    kbroker_metrics_listener: string | None = key(
+        default=None, flag="--metrics", doc="Where Prometheus gets its metrics, HOST:PORT."
+    )
+    kbroker_log_level: string = key(
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        flag="--log-level",
+        doc="How much the broker's own log says.",
+    )
+    kbroker_log_format: string = key(
+        default="plain", choices=("plain", "json"), flag="--log-format", doc="How it says it, line by line."
+    )
+
+    @property
+    def data_directories(self) -> tuple[str, ...]:
+        """log.dirs, or else log.dir."""
+        return self.log_dirs or self.log_dir
+
+
+BROKER_KEYS = {
+    **keys_of(BrokerConfig),
+    **TOPIC_DEFAULT_KEYS,
+    **GROUP_DEFAULT_KEYS,
+    **keys_of(IgnoredKeys),
+}
+
+OF_A_LISTENER = "listener.name."
+
+
+def find_broker_key(name: str) -> Key | None:
+    """The key of this name, which may be one for a single listener, or for a SASL mechanism of one."""
+    base = without_listener(name)
+    found = BROKER_KEYS.get(base)
+    return found if found or base == name else BROKER_KEYS.get(base.partition(".")[2])
+
+
+def without_listener(name: str) -> str:
+    """KEY, where the name is `listener.name.NAME.KEY`."""
+    if not name.startswith(OF_A_LISTENER):
+        return name
+    return name.removeprefix(OF_A_LISTENER).partition(".")[2] or name

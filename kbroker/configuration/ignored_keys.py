@@ -1,0 +1,360 @@
+"""Keys of a real `server.properties` that kbroker accepts and does nothing with. Each says why.
+
+They are described to clients as Kafka describes them, and a broker that is given one says at its start that
+it has no effect. Where doing nothing would be dangerous, only the harmless value is accepted.
+
+Whoever makes one of them do something moves its line to `broker_keys`.
+"""
+
+from __future__ import annotations
+
+from kbroker.config import (
+    CLUSTER_WIDE,
+    boolean,
+    class_name,
+    float64,
+    int16,
+    int32,
+    int64,
+    key,
+    password,
+    string,
+    table,
+    words,
+)
+
+HOUR_MS = 3_600_000
+NO_KRAFT = "there is no KRaft quorum; the controller works with ZooKeeper, or alone"
+ONE_LOOP = "one event loop does all of this"
+NO_PURGATORY = "parked requests are removed when they are answered"
+NO_JVM = "there is no JVM; kbroker.metrics.listener gives metrics to Prometheus"
+NO_PLUGINS = "there are no plug-ins"
+ONLY_PLAINTEXT = "only PLAINTEXT listeners are served"
+NO_TELEMETRY = "clients are not asked for their metrics"
+NEVER_CONVERTED = "records are neither stored nor served in older formats"
+KAFKA_3_9 = "brokers speak as those of Kafka 3.9 do"
+
+
+@table
+class IgnoredKeys:
+    """Never made; only its keys count."""
+
+    # KRaft
+    process_roles: words | None = key(
+        default=None,
+        choices=("broker", "controller"),
+        no_effect=NO_KRAFT,
+        doc="What a node is in a KRaft cluster.",
+    )
+    controller_listener_names: words = key(
+        default=(), no_effect=NO_KRAFT, doc="The listeners of the KRaft controller."
+    )
+    controller_quorum_voters: words = key(
+        default=(), no_effect=NO_KRAFT, doc="The members of the quorum, as ID@HOST:PORT."
+    )
+    controller_quorum_bootstrap_servers: words = key(
+        default=(), no_effect=NO_KRAFT, doc="Where to learn the members of the quorum."
+    )
+    controller_quorum_election_timeout_ms: int32 = key(
+        default=1_000, no_effect=NO_KRAFT, doc="When a voter without a leader calls an election."
+    )
+    controller_quorum_election_backoff_max_ms: int32 = key(
+        default=1_000, no_effect=NO_KRAFT, doc="The longest rest between two elections."
+    )
+    controller_quorum_fetch_timeout_ms: int32 = key(
+        default=2_000, no_effect=NO_KRAFT, doc="When a voter takes its leader for dead."
+    )
+    controller_quorum_request_timeout_ms: int32 = key(
+        default=2_000, no_effect=NO_KRAFT, doc="How long a member of the quorum waits for a reply."
+    )
+    controller_quorum_retry_backoff_ms: int32 = key(
+        default=20, no_effect=NO_KRAFT, doc="How long it waits before it asks again."
+    )
+    controller_quorum_append_linger_ms: int32 = key(
+        default=25, no_effect=NO_KRAFT, doc="How long the leader of the quorum gathers records."
+    )
+    metadata_log_dir: string | None = key(
+        default=None, no_effect=NO_KRAFT, doc="Where the metadata log lies."
+    )
+    metadata_log_segment_bytes: int32 = key(
+        default=1 << 30, at_least=8 << 20, no_effect=NO_KRAFT, doc="segment.bytes of the metadata log."
+    )
+    metadata_log_segment_ms: int64 = key(
+        default=168 * HOUR_MS, no_effect=NO_KRAFT, doc="segment.ms of the metadata log."
+    )
+    metadata_log_max_record_bytes_between_snapshots: int64 = key(
+        default=20 << 20, at_least=1, no_effect=NO_KRAFT, doc="How much metadata calls for a snapshot."
+    )
+    metadata_log_max_snapshot_interval_ms: int64 = key(
+        default=HOUR_MS, at_least=0, no_effect=NO_KRAFT, doc="How long it takes to the next snapshot."
+    )
+    metadata_max_idle_interval_ms: int32 = key(
+        default=500, at_least=0, no_effect=NO_KRAFT, doc="How often an idle quorum writes a record."
+    )
+    metadata_max_retention_bytes: int64 = key(
+        default=100 << 20, no_effect=NO_KRAFT, doc="How much of the metadata log is kept."
+    )
+    metadata_max_retention_ms: int64 = key(
+        default=168 * HOUR_MS, no_effect=NO_KRAFT, doc="How long the metadata log is kept."
+    )
+    broker_heartbeat_interval_ms: int32 = key(
+        default=2_000, no_effect=NO_KRAFT, doc="How often a broker reports to the KRaft controller."
+    )
+    broker_session_timeout_ms: int32 = key(
+        default=9_000, no_effect=NO_KRAFT, doc="When the KRaft controller takes a broker for dead."
+    )
+    initial_broker_registration_timeout_ms: int32 = key(
+        default=60_000, no_effect=NO_KRAFT, doc="How long a broker tries to register."
+    )
+    early_start_listeners: words | None = key(
+        default=None, no_effect=NO_KRAFT, doc="Listeners that open before the broker is ready."
+    )
+    log_dir_failure_timeout_ms: int64 = key(
+        default=30_000, at_least=1, no_effect=NO_KRAFT, doc="How long a lost directory may go unreported."
+    )
+
+    # Clusters of older versions
+    control_plane_listener_name: string | None = key(
+        default=None,
+        no_effect="the controller uses the brokers' listener",
+        doc="A listener for the controller's requests alone.",
+    )
+    inter_broker_protocol_version: string = key(
+        default="3.9-IV0", no_effect=KAFKA_3_9, doc="The version that brokers speak with one another."
+    )
+    log_message_format_version: string = key(
+        default="3.0-IV1", no_effect=NEVER_CONVERTED, doc="The version of stored records."
+    )
+    log_message_downconversion_enable: boolean = key(
+        default=True, no_effect=NEVER_CONVERTED, doc="Convert records for clients that know older formats."
+    )
+    log_message_timestamp_difference_max_ms: int64 = key(
+        default=(1 << 63) - 1,
+        at_least=0,
+        no_effect="log.message.timestamp.before.max.ms and .after.max.ms say it more precisely",
+        doc="How far a record's timestamp may be from the broker's time.",
+    )
+    offsets_commit_required_acks: int16 = key(
+        default=-1, no_effect="commits always wait for all in-sync replicas", doc="acks of a commit."
+    )
+    zookeeper_set_acl: boolean = key(
+        default=False, no_effect="znodes are open, as in Kafka by default", doc="Protect znodes by ACLs."
+    )
+    zookeeper_metadata_migration_enable: boolean = key(
+        default=False, no_effect=NO_KRAFT, doc="Take part in a migration from ZooKeeper to KRaft."
+    )
+
+    # Threads, buffers, housekeeping
+    num_network_threads: int32 = key(
+        default=3, at_least=1, update=CLUSTER_WIDE, no_effect=ONE_LOOP, doc="Threads for sockets."
+    )
+    num_io_threads: int32 = key(
+        default=8, at_least=1, update=CLUSTER_WIDE, no_effect=ONE_LOOP, doc="Threads for requests."
+    )
+    background_threads: int32 = key(
+        default=10, at_least=1, update=CLUSTER_WIDE, no_effect=ONE_LOOP, doc="Threads for the rest."
+    )
+    num_replica_alter_log_dirs_threads: int32 | None = key(
+        default=None, no_effect=ONE_LOOP, doc="Threads that move replicas between directories."
+    )
+    queued_max_requests: int32 = key(
+        default=500,
+        at_least=1,
+        no_effect="there is no queue of requests; queued.max.request.bytes bounds what they hold",
+        doc="How many requests may wait for a thread.",
+    )
+    log_cleaner_threads: int32 = key(
+        default=1,
+        at_least=0,
+        update=CLUSTER_WIDE,
+        no_effect="one log is compacted at a time",
+        doc="Threads that compact logs.",
+    )
+    log_cleaner_io_buffer_size: int32 = key(
+        default=512 << 10,
+        at_least=0,
+        update=CLUSTER_WIDE,
+        no_effect="the cleaner's buffers fit the batches it meets",
+        doc="Buffers of a cleaner thread.",
+    )
+    log_cleaner_io_buffer_load_factor: float64 = key(
+        default=0.9,
+        update=CLUSTER_WIDE,
+        no_effect="the cleaner's map says itself when it is full",
+        doc="How full the cleaner's map may get.",
+    )
+    offsets_load_buffer_size: int32 = key(
+        default=5 << 20,
+        at_least=1,
+        no_effect="state is read batch by batch",
+        doc="Buffer for loading groups.",
+    )
+    transaction_state_log_load_buffer_size: int32 = key(
+        default=5 << 20,
+        at_least=1,
+        no_effect="state is read batch by batch",
+        doc="Buffer for loading transactions.",
+    )
+    share_coordinator_load_buffer_size: int32 = key(
+        default=5 << 20,
+        at_least=1,
+        no_effect="state is read batch by batch",
+        doc="Buffer for loading share groups.",
+    )
+    fetch_purgatory_purge_interval_requests: int32 = key(
+        default=1_000, no_effect=NO_PURGATORY, doc="When to forget answered fetches."
+    )
+    producer_purgatory_purge_interval_requests: int32 = key(
+        default=1_000, no_effect=NO_PURGATORY, doc="When to forget answered produces."
+    )
+    delete_records_purgatory_purge_interval_requests: int32 = key(
+        default=1, no_effect=NO_PURGATORY, doc="When to forget answered deletions."
+    )
+    share_fetch_purgatory_purge_interval_requests: int32 = key(
+        default=1_000, no_effect=NO_PURGATORY, doc="When to forget answered share fetches."
+    )
+    group_coordinator_rebalance_protocols: words = key(
+        default=("classic", "consumer", "streams"),
+        choices=("consumer", "classic", "share", "streams"),
+        no_effect="groups may use every protocol that the broker's API versions offer",
+        doc="The protocols of groups.",
+    )
+    group_coordinator_threads: int32 = key(
+        default=4, at_least=1, no_effect=ONE_LOOP, doc="Threads of the group coordinator."
+    )
+    group_coordinator_background_threads: int32 = key(
+        default=2, at_least=1, no_effect=ONE_LOOP, doc="Threads for its long work."
+    )
+    group_coordinator_append_linger_ms: int32 = key(
+        default=-1, at_least=-1, no_effect=ONE_LOOP, doc="How long it gathers records for one write."
+    )
+    share_coordinator_threads: int32 = key(
+        default=1, at_least=1, no_effect=ONE_LOOP, doc="Threads of the share coordinator."
+    )
+    share_coordinator_append_linger_ms: int32 = key(
+        default=-1, at_least=-1, no_effect=ONE_LOOP, doc="How long it gathers records for one write."
+    )
+    replication_quota_window_num: int32 = key(
+        default=11, at_least=1, no_effect="quota.window.num holds", doc="Windows of a replication rate."
+    )
+    replication_quota_window_size_seconds: int32 = key(
+        default=1, at_least=1, no_effect="quota.window.size.seconds holds", doc="How long each is."
+    )
+    add_partitions_to_txn_retry_backoff_ms: int32 = key(
+        default=20, at_least=1, no_effect="nothing is asked twice", doc="Rest before asking again."
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int32 = key(
+        default=100, at_least=0, no_effect="nothing is asked twice", doc="What that rest grows to."
+    )
+    transaction_two_phase_commit_enable: boolean = key(
+        default=False,
+        no_effect="transactions always time out",
+        doc="Let producers keep a transaction open without limit.",
+    )
+    remote_log_storage_system_enable: boolean = key(
+        default=False, no_effect="there is no tiered storage", doc="Allow remote storage."
+    )
+
+    # Plug-ins
+    create_topic_policy_class_name: class_name | None = key(
+        default=None, no_effect=NO_PLUGINS, doc="Judges topics before they are made."
+    )
+    alter_config_policy_class_name: class_name | None = key(
+        default=None, no_effect=NO_PLUGINS, doc="Judges changes of configuration."
+    )
+    client_quota_callback_class: class_name | None = key(
+        default=None, no_effect=NO_PLUGINS, doc="Decides about quotas."
+    )
+    config_providers: words = key(default=(), no_effect=NO_PLUGINS, doc="Fill in values from elsewhere.")
+
+    # Metrics
+    metric_reporters: words = key(
+        default=("org.apache.kafka.common.metrics.JmxReporter",), no_effect=NO_JVM, doc="Report metrics."
+    )
+    metrics_num_samples: int32 = key(default=2, at_least=1, no_effect=NO_JVM, doc="Windows of a rate.")
+    metrics_sample_window_ms: int64 = key(
+        default=30_000, at_least=1, no_effect=NO_JVM, doc="How long such a window is."
+    )
+    metrics_recording_level: string = key(default="INFO", no_effect=NO_JVM, doc="How much is measured.")
+    auto_include_jmx_reporter: boolean = key(default=True, no_effect=NO_JVM, doc="Report metrics by JMX.")
+    kafka_metrics_reporters: words = key(default=(), no_effect=NO_JVM, doc="Report metrics, the old way.")
+    kafka_metrics_polling_interval_secs: int32 = key(
+        default=10, at_least=1, no_effect=NO_JVM, doc="How often those report."
+    )
+    telemetry_max_bytes: int32 = key(
+        default=1 << 20, at_least=1, no_effect=NO_TELEMETRY, doc="The most that a client may report."
+    )
+
+    # Security
+    authorizer_class_name: string = key(
+        default="",
+        choices=("",),
+        no_effect="everybody may do everything; a broker that is told otherwise does not start",
+        doc="Decides who may do what.",
+    )
+    super_users: string = key(
+        default="", no_effect="everybody may do everything", doc="Who may do everything."
+    )
+    principal_builder_class: class_name = key(
+        default="org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        no_effect=NO_PLUGINS,
+        doc="Says who a client is.",
+    )
+    connections_max_reauth_ms: int64 = key(
+        default=0, no_effect=ONLY_PLAINTEXT, doc="How long a login lasts; 0 is for ever."
+    )
+    connection_failed_authentication_delay_ms: int32 = key(
+        default=100, at_least=0, no_effect=ONLY_PLAINTEXT, doc="How long a failed login waits for its reply."
+    )
+    sasl_enabled_mechanisms: words = key(
+        default=("GSSAPI",), no_effect=ONLY_PLAINTEXT, doc="How clients may log in."
+    )
+    sasl_mechanism_inter_broker_protocol: string = key(
+        default="GSSAPI", no_effect=ONLY_PLAINTEXT, doc="How brokers log in to one another."
+    )
+    sasl_jaas_config: password | None = key(
+        default=None, no_effect=ONLY_PLAINTEXT, doc="Users and passwords of a listener."
+    )
+    sasl_server_max_receive_size: int32 = key(
+        default=512 << 10, no_effect=ONLY_PLAINTEXT, doc="The largest step of a login."
+    )
+    ssl_client_auth: string = key(
+        default="none",
+        choices=("required", "requested", "none"),
+        no_effect=ONLY_PLAINTEXT,
+        doc="Whether clients must show a certificate.",
+    )
+    ssl_enabled_protocols: words = key(
+        default=("TLSv1.2", "TLSv1.3"), no_effect=ONLY_PLAINTEXT, doc="Versions of TLS that clients may use."
+    )
+    ssl_protocol: string = key(default="TLSv1.3", no_effect=ONLY_PLAINTEXT, doc="The version of TLS.")
+    ssl_cipher_suites: words = key(default=(), no_effect=ONLY_PLAINTEXT, doc="Its ciphers.")
+    ssl_endpoint_identification_algorithm: string = key(
+        default="https", no_effect=ONLY_PLAINTEXT, doc="How another broker's certificate is checked."
+    )
+    ssl_key_password: password | None = key(
+        default=None, no_effect=ONLY_PLAINTEXT, doc="The password of the private key."
+    )
+    ssl_keystore_location: string | None = key(
+        default=None, no_effect=ONLY_PLAINTEXT, doc="The file with the certificate and its key."
+    )
+    ssl_keystore_password: password | None = key(
+        default=None, no_effect=ONLY_PLAINTEXT, doc="The password of that file."
+    )
+    ssl_keystore_type: string = key(default="JKS", no_effect=ONLY_PLAINTEXT, doc="The format of that file.")
+    ssl_keystore_key: password | None = key(
+        default=None, no_effect=ONLY_PLAINTEXT, doc="The private key itself, as PEM."
+    )
+    ssl_keystore_certificate_chain: password | None = key(
+        default=None, no_effect=ONLY_PLAINTEXT, doc="The certificate itself, as PEM."
+    )
+    ssl_truststore_location: string | None = key(
+        default=None, no_effect=ONLY_PLAINTEXT, doc="The file with the certificates that are trusted."
+    )
+    ssl_truststore_password: password | None = key(
+        default=None, no_effect=ONLY_PLAINTEXT, doc="The password of that file."
+    )
+    ssl_truststore_type: string = key(default="JKS", no_effect=ONLY_PLAINTEXT, doc="The format of that file.")
+    ssl_truststore_certificates: password | None = key(
+        default=None, no_effect=ONLY_PLAINTEXT, doc="Those certificates themselves, as PEM."
+    )
