@@ -196,7 +196,7 @@ def write_truncated(manager: LogManager, sample: Sample) -> None:
     writer = Writer(manager, sample, "truncated")
     write_simply(writer, Producer(80, seed=8))
     writer.truncate(manager, 70)
-    writer.leader_epoch = 4
+    writer.leader_epoch = 1
     write_simply(writer, Producer(81, seed=81), 20)
 
 

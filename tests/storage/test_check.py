@@ -478,11 +478,11 @@ EPOCHS = "/data/truncated-0/leader-epoch-checkpoint"
 
 def test_batches_of_another_epoch_than_the_checkpoint_says_are_errors(disk: SimulatedDisk) -> None:
     first = next(header for path in segments(disk, "truncated-0") for _, header in batches_of(disk, path))
-    disk.plant(EPOCHS, b"0\n2\n0 0\n4 65\n")
+    disk.plant(EPOCHS, b"0\n2\n0 0\n1 65\n")
     finding = findings(disk)[0]
     assert (finding.severity, finding.kind) == (ERROR, Kind.LEADER_EPOCHS)
     assert 65 <= (finding.offset or 0) < 70
-    assert "of leader epoch 0, by the checkpoint it should be of 4" in finding.what
+    assert "of leader epoch 0, by the checkpoint it should be of 1" in finding.what
     assert first.leader_epoch == 0
 
 

@@ -172,7 +172,7 @@ def test_checkpoints_show_their_entries(disk: SimulatedDisk) -> None:
     assert {"topic": "trimmed", "partition": 0, "offset": 47} in entries
     assert dump(disk, "truncated-0/leader-epoch-checkpoint") == [
         {"epoch": 0, "start_offset": 0},
-        {"epoch": 4, "start_offset": 70},
+        {"epoch": 1, "start_offset": 70},
     ]
     disk.plant("/data/truncated-0/leader-epoch-checkpoint", b"0\n1\n0 zero\n")
     assert dump(disk, "truncated-0/leader-epoch-checkpoint") == [
