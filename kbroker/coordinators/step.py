@@ -1,0 +1,95 @@
+"""What a coordinator's decision is made of: records to append, replies to send, timers to set.
+
+A coordinator is given a request and the time, and returns a Step. It sends nothing and stores nothing.
+Whoever runs it does, for each Step, in this order and with nothing in between:
+
+1. append the records, in one batch, to the coordinator's partition;
+2. if that is refused, forget this Step and carry out the one that the coordinator returns for the refusal;
+3. else `replay` each record, with its offset: nothing else changes durable state, and loading does the same;
+4. set and cancel the timers, in the order in which they stand: a key has one deadline, the last one set;
+5. send the replies once the high watermark has reached the end of the log as it was after 1. That goes for
+   a Step without records too: what it says may rest on records that can still be lost.
+
+A token stands for a request that somebody waits for. Coordinators keep tokens while requests are parked, hand
+each back in exactly one Reply, and never look at them. When the partition moves away, the replies still held
+back are sent with an error instead (`refusals.refused`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+Token = object
+"""A request that waits for its reply; opaque here."""
+
+
+class RequestContext(Protocol):
+    """What is known of a request besides its body."""
+
+    @property
+    def api_version(self) -> int: ...
+
+    @property
+    def client_id(self) -> str | None: ...
+
+    @property
+    def client_host(self) -> str:
+        """The client's address as Kafka shows it to people: with a slash before it."""
+        ...
+
+
+class Record(NamedTuple):
+    """A record of the coordinator's topic. No value: a tombstone; `version` is that of the value's table."""
+
+    key: object
+    value: object | None
+    version: int = 0
+
+
+class Reply(NamedTuple):
+    token: Token
+    response: object
+
+
+class TimerKey(NamedTuple):
+    """Names a timer; the coordinator that set it knows what it is for."""
+
+    kind: str
+    group_id: str = ""
+    member_id: str = ""
+
+
+class Timer(NamedTuple):
+    """A deadline for a key, in place of the one it had; None cancels."""
+
+    key: TimerKey
+    deadline_ms: int | None
+
+
+class Step:
+    """One decision, taken at one moment. Filled by the coordinator, then only read."""
+
+    __slots__ = ("notes", "now_ms", "records", "replies", "timers")
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.records: list[Record] = []
+        self.replies: list[Reply] = []
+        self.timers: list[Timer] = []
+        self.notes: list[str] = []
+        """Sentences for the operator's log: why a group rebalances, who left it."""
+
+    def append(self, key: object, value: object | None, version: int = 0) -> None:
+        self.records.append(Record(key, value, version))
+
+    def reply(self, token: Token, response: object) -> None:
+        self.replies.append(Reply(token, response))
+
+    def schedule(self, key: TimerKey, delay_ms: int) -> None:
+        self.timers.append(Timer(key, self.now_ms + delay_ms))
+
+    def cancel(self, key: TimerKey) -> None:
+        self.timers.append(Timer(key, None))
+
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)
