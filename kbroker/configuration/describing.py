@@ -7,7 +7,7 @@ As in Kafka 4.3, entry by entry:
   its source, though its value is that of the hours.
 - A broker's unknown key has an unknown type and no visible value, since it may be a secret.
 - A key that a dynamic layer cannot alter is read-only. So is one for a single listener.
-- The broker "" is all brokers: what is stored for them, and nothing else.
+- The broker "" is all brokers: what is stored for them, as it is stored, and nothing else.
 - A name that is not known is left out; no names, or an empty list of them, means all.
 """
 
@@ -90,23 +90,26 @@ def describe_all_brokers(configuration: Configuration, names: Collection[str] | 
     for name, text in configuration.dynamic_default.items():
         if not names or name in names:
             note = find_broker_key(name)
-            synonym = Synonym(name, _shown(note, text), ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
-            entries.append(_of_layers(name, note, text, (synonym,)))
+            value = _shown(note, text)
+            synonym = Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+            entries.append(_of_layers(name, note, value, (synonym,)))
     return entries
 
 
 def _broker_entry(configuration: Configuration, name: str) -> Entry:
-    note = find_broker_key(name)
-    return _of_layers(name, note, configuration.text(name), _of_broker(configuration, name))
+    note, text = find_broker_key(name), configuration.text(name)
+    value = None
+    if note and not note.is_sensitive:
+        value = note.format(note.default if text is None else note.parse(text))
+    return _of_layers(name, note, value, _of_broker(configuration, name))
 
 
-def _of_layers(name: str, note: Key | None, text: str | None, synonyms: tuple[Synonym, ...]) -> Entry:
-    """An entry of a broker, with what is set for it, if anything is."""
+def _of_layers(name: str, note: Key | None, value: str | None, synonyms: tuple[Synonym, ...]) -> Entry:
+    """An entry of a broker, whose key may be unknown, or one for a single listener."""
     if note is None:
-        return _unknown(name, synonyms)
-    value = note.default if text is None else note.parse(text)
-    entry = _entry(note, None if note.is_sensitive else note.format(value), synonyms)
-    return entry._replace(name=name, read_only=note.update == READ_ONLY or name != note.name)
+        return Entry(name, None, True, synonyms[0].source, True, synonyms, ConfigType.UNKNOWN, "")
+    read_only = note.update == READ_ONLY or name != note.name
+    return _entry(note, value, synonyms)._replace(name=name, read_only=read_only)
 
 
 def _chosen(notes: Mapping[str, Key], names: Collection[str] | None) -> Iterator[Key]:
@@ -117,10 +120,6 @@ def _entry(note: Key, value: str | None, synonyms: tuple[Synonym, ...]) -> Entry
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
     doc = f"{note.doc} No effect: {note.no_effect}." if note.no_effect else note.doc
     return Entry(note.name, value, False, source, note.is_sensitive, synonyms, note.type, doc)
-
-
-def _unknown(name: str, synonyms: tuple[Synonym, ...]) -> Entry:
-    return Entry(name, None, True, synonyms[0].source, True, synonyms, ConfigType.UNKNOWN, "")
 
 
 @lru_cache(maxsize=1)

@@ -46,8 +46,8 @@ class IgnoredKeys:
         no_effect=NO_KRAFT,
         doc="What a node is in a KRaft cluster.",
     )
-    controller_listener_names: words = key(
-        default=(), no_effect=NO_KRAFT, doc="The listeners of the KRaft controller."
+    controller_listener_names: words | None = key(
+        default=None, no_effect=NO_KRAFT, doc="The listeners of the KRaft controller."
     )
     controller_quorum_voters: words = key(
         default=(), no_effect=NO_KRAFT, doc="The members of the quorum, as ID@HOST:PORT."
@@ -56,22 +56,25 @@ class IgnoredKeys:
         default=(), no_effect=NO_KRAFT, doc="Where to learn the members of the quorum."
     )
     controller_quorum_election_timeout_ms: int32 = key(
-        default=1_000, no_effect=NO_KRAFT, doc="When a voter without a leader calls an election."
+        default=1_000, at_least=0, no_effect=NO_KRAFT, doc="When a voter without a leader calls an election."
     )
     controller_quorum_election_backoff_max_ms: int32 = key(
-        default=1_000, no_effect=NO_KRAFT, doc="The longest rest between two elections."
+        default=1_000, at_least=0, no_effect=NO_KRAFT, doc="The longest rest between two elections."
     )
     controller_quorum_fetch_timeout_ms: int32 = key(
-        default=2_000, no_effect=NO_KRAFT, doc="When a voter takes its leader for dead."
+        default=2_000, at_least=0, no_effect=NO_KRAFT, doc="When a voter takes its leader for dead."
     )
     controller_quorum_request_timeout_ms: int32 = key(
-        default=2_000, no_effect=NO_KRAFT, doc="How long a member of the quorum waits for a reply."
+        default=2_000,
+        at_least=0,
+        no_effect=NO_KRAFT,
+        doc="How long a member of the quorum waits for a reply.",
     )
     controller_quorum_retry_backoff_ms: int32 = key(
-        default=20, no_effect=NO_KRAFT, doc="How long it waits before it asks again."
+        default=20, at_least=0, no_effect=NO_KRAFT, doc="How long it waits before it asks again."
     )
     controller_quorum_append_linger_ms: int32 = key(
-        default=25, no_effect=NO_KRAFT, doc="How long the leader of the quorum gathers records."
+        default=25, at_least=0, no_effect=NO_KRAFT, doc="How long the leader of the quorum gathers records."
     )
     metadata_log_dir: string | None = key(
         default=None, no_effect=NO_KRAFT, doc="Where the metadata log lies."
