@@ -75,17 +75,17 @@ class Flusher:
 
     def _run(self, flushes: Sequence[tuple[UnifiedLog, Flush]]) -> None:
         """In a thread."""
-        outcomes: list[BaseException | None] = []
+        outcomes: list[Exception | None] = []
         for _, flush in flushes:
             try:
                 flush.run()
                 outcomes.append(None)
-            except BaseException as error:
+            except Exception as error:
                 outcomes.append(error)
         self._call(partial(self._finish, flushes, outcomes))
 
     def _finish(
-        self, flushes: Sequence[tuple[UnifiedLog, Flush]], outcomes: Sequence[BaseException | None]
+        self, flushes: Sequence[tuple[UnifiedLog, Flush]], outcomes: Sequence[Exception | None]
     ) -> None:
         self._free += 1
         for (log, flush), error in zip(flushes, outcomes, strict=True):

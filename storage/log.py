@@ -34,9 +34,10 @@ from typing import NamedTuple
 
 from storage import appending, reading, retention, timestamps, truncation
 from storage.appending import Run
-from storage.checkpoints import LEADER_EPOCHS, write_leader_epochs
+from storage.checkpoints import LEADER_EPOCHS, write_leader_epochs, write_partition_metadata
 from storage.errors import LogDirectoryFailed, StorageError
 from storage.files import Buffer, Files
+from storage.indexes import MAX_RELATIVE_OFFSET
 from storage.invariants import invariant
 from storage.leader_epochs import LeaderEpochs
 from storage.log_config import LogConfig
@@ -194,6 +195,14 @@ class UnifiedLog:
         )
         invariant(self.recovery_point <= self.log_end_offset, "recovery_point <= log_end_offset")
 
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """For a log that was made before the topic had one, or whose file was lost."""
+        try:
+            write_partition_metadata(self.files, self.directory, topic_id)
+        except OSError as error:
+            raise self.fail(error) from error
+        self.topic_id = topic_id
+
     # -- going offline
 
     def check_online(self) -> None:
@@ -236,7 +245,9 @@ class UnifiedLog:
         )
         if rolls:
             self.write(run)
-            self.roll(now_ms, first_offset)
+            # A gap before the batch stays within the new segment, so that segments follow one another.
+            fits = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
+            self.roll(now_ms, self.log_end_offset if fits else first_offset)
             active, used = self.segments.active, 0
         if not used:
             active.first_timestamp = max_timestamp
@@ -283,7 +294,7 @@ class UnifiedLog:
             self.add_segment(base_offset, now_ms)
             self.unsynced.append(closed.sync)
             self.producers.map_end_offset = base_offset
-            self.producers.take_snapshot(sync=False)
+            self._take_snapshot()
         except OSError as error:
             raise self.fail(error) from error
 
@@ -358,7 +369,7 @@ class UnifiedLog:
                 latest = self.producers.latest_snapshot_offset
                 if latest is not None and latest not in self.segments.base_offsets:
                     self._forget_snapshot(latest)
-                self.producers.take_snapshot(sync=False)
+                self._take_snapshot()
         except OSError as error:
             raise self.fail(error) from error
 
@@ -389,6 +400,20 @@ class UnifiedLog:
         except OSError as error:
             raise self.fail(error) from error
         self._deleted = remaining
+
+    def _take_snapshot(self) -> None:
+        path = self.producers.take_snapshot(sync=False)
+        if path is not None:
+            self.unsynced.append(partial(self._sync_snapshot, path))
+
+    def _sync_snapshot(self, path: str) -> None:
+        """In a thread. Its segment, and so the snapshot, may be gone by then."""
+        with suppress(FileNotFoundError):
+            file = self.files.open(path, read_only=True)
+            try:
+                file.sync()
+            finally:
+                file.close()
 
     def _forget_snapshot(self, offset: int) -> None:
         path = self.producers.forget_snapshot(offset)

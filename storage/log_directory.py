@@ -143,6 +143,9 @@ class LogDirectory:
             checkpoints.remove_clean_shutdown(self.files, self.path)
             for checkpoint in self._checkpoints():
                 checkpoint.read()
+            for name in self.files.list(self.path):
+                if name.endswith(".tmp"):
+                    self.files.remove(f"{self.path}/{name}")
         except OSError as error:
             self.fail(error)
 

@@ -226,6 +226,8 @@ class LogManager:
     ) -> UnifiedLog:
         """The log, made if there is none, in the directory that has the fewest."""
         log = self.get(topic_partition)
+        if log is not None and log.topic_id is None and topic_id is not None:
+            log.assign_topic_id(topic_id)
         while log is None:
             if not self.online:
                 raise self.directories[0].offline or StorageError(self.directories[0].path, "is offline")

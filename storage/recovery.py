@@ -39,6 +39,7 @@ from storage.checkpoints import (
 )
 from storage.errors import CorruptCheckpoint, CorruptFile, CorruptIndex
 from storage.files import Files, parent
+from storage.indexes import MAX_RELATIVE_OFFSET
 from storage.leader_epochs import LeaderEpochs
 from storage.log import UnifiedLog
 from storage.log_config import LogConfig
@@ -202,27 +203,39 @@ class _Opening:
         end_offset = suspects[0].base_offset
         for number, segment in enumerate(suspects, 1):
             logger.info("Recovering %s, segment %d of %d", segment.path, number, len(suspects))
-            if segment.base_offset < end_offset:
-                logger.warning("%s begins before offset %d, where the log ends", segment.path, end_offset)
+            if not self._follows(segment, end_offset):
+                logger.warning("%s does not begin at offset %d, where the log ends", segment.path, end_offset)
                 self._remove(suspects[number - 1 :])
                 break
-            good, end_offset = self._recover_segment(segment, max(recovery_point, segment.base_offset))
+            offset = max(recovery_point, segment.base_offset)
+            good, end_offset = self._recover_segment(segment, offset, is_first=number == 1)
             if good < segment.size:
                 self._remove(suspects[number:])
                 segment.cut(good)
                 break
+        if self.producers.map_end_offset > end_offset:
+            # The recovery point, and a snapshot, are those of a log which was then truncated.
+            self._load_producers(end_offset, end_offset)
+            self.segments.active.transaction_index.truncate_to(end_offset)
         for segment in self.segments.since(recovery_point):
             segment.finish()
             segment.sync()
         self.files.sync_dir(self.directory)
         return end_offset
 
-    def _recover_segment(self, segment: LogSegment, offset: int) -> tuple[int, int]:
+    def _follows(self, segment: LogSegment, end_offset: int) -> bool:
+        """Whether nothing is missing in front of a segment. Only compaction leaves gaps that are in order."""
+        gap = segment.base_offset - end_offset
+        return not gap or (gap > 0 and (self.config.compacts or gap > MAX_RELATIVE_OFFSET))
+
+    def _recover_segment(self, segment: LogSegment, offset: int, *, is_first: bool) -> tuple[int, int]:
         """Read what may not be durable; how many bytes of the segment are good, and the offset after them."""
         offset = self._check_transactions(segment, offset)
         begin = position = segment.rewind_indexes(offset)
         end_offset = self._offset_at(segment, position)
-        self._rewind_producers(segment, end_offset, offset)
+        if is_first:
+            self._load_producers(offset, end_offset)
+        segment.transaction_index.truncate_to(self.producers.map_end_offset)
         try:
             for found, header, batch in checked_batches(segment.file, position, segment.size):
                 segment.index_batch(found, header.size, header.last_offset, header.max_timestamp)
@@ -240,7 +253,7 @@ class _Opening:
             segment.transaction_index.sanity_check()
         except CorruptIndex as error:
             logger.warning("%s; reading all of %s", error, segment.path)
-            segment.transaction_index.reset()
+            segment.transaction_index.remove()
             return segment.base_offset
         return offset
 
@@ -250,13 +263,14 @@ class _Opening:
         data = segment.file.read(position, HEADER_SIZE)
         return header_at(segment.path, data, 0, position).base_offset
 
-    def _rewind_producers(self, segment: LogSegment, begin: int, offset: int) -> None:
-        """Bring producers to `begin`, or further if a snapshot not above `offset` goes further."""
-        if self.producers.map_end_offset != begin:
-            log_start_offset = min(self.log_start_offset, offset)
-            self.producers.truncate_and_reload(log_start_offset, offset, self.now_ms)
-            self.segments.replay_producers(self.producers, begin)
-        segment.transaction_index.truncate_to(self.producers.map_end_offset)
+    def _load_producers(self, last_snapshot_offset: int, end_offset: int) -> None:
+        """Bring producers to `end_offset`, or further if a snapshot not above `last_snapshot_offset` does.
+
+        They begin with the first batch there is: what was deleted, but is still there, may have begun a
+        transaction, or be resent.
+        """
+        self.producers.truncate_and_reload(self.segments[0].base_offset, last_snapshot_offset, self.now_ms)
+        self.segments.replay_producers(self.producers, end_offset)
 
     def _take_over(self, segment: LogSegment, header: BatchHeader, batch: memoryview) -> None:
         if header.leader_epoch > self.leader_epochs.latest:
@@ -295,8 +309,7 @@ class _Opening:
         self.leader_epochs.truncate_from_end(end_offset)
         self.leader_epochs.truncate_from_start(log_start_offset)
         self.producers.remove_stray_snapshots(self.segments.base_offsets)
-        self.producers.truncate_and_reload(log_start_offset, end_offset, self.now_ms)
-        self.segments.replay_producers(self.producers, end_offset)
+        self._load_producers(end_offset, end_offset)
         return UnifiedLog(
             self.files,
             self.directory,

@@ -390,30 +390,42 @@ class LogSegment:
 
     def rewind_indexes(self, offset: int) -> int:
         """Drop what offset and time index say of `offset` and beyond; the position to index from again."""
-        entry = self._entry_before(offset)
-        if entry.position:
-            self.offset_index.truncate_to(entry.offset + 1)
-            self.time_index.truncate_to(entry.offset + 1)
-            self._scan_for_largest_timestamp(entry.position)
-        else:
+        position = 0
+        if offset > self.base_offset:
+            try:
+                position = self._rewound_to(offset)
+            except (CorruptIndex, FileNotFoundError) as error:
+                logger.warning("%s; reading all of %s", error, self.path)
+        if not position:
             self.offset_index.reset()
             self.time_index.reset()
             self._set_largest(-1, self.base_offset)
         self._indexes_checked = True
         self._unindexed = 0
+        return position
+
+    def _rewound_to(self, offset: int) -> int:
+        self.offset_index.sanity_check()
+        self.time_index.sanity_check()
+        entry = self.offset_index.lookup(offset)
+        if self._trusted(entry):
+            self.offset_index.truncate_to(entry.offset + 1)
+            self.time_index.truncate_to(entry.offset + 1)
+            self._check_last_time()
+            self._scan_for_largest_timestamp(entry.position)
         return entry.position
 
-    def _entry_before(self, offset: int) -> OffsetPosition:
-        if offset > self.base_offset:
-            try:
-                self.offset_index.sanity_check()
-                self.time_index.sanity_check()
-                entry = self.offset_index.lookup(offset)
-                self._trusted(entry)
-                return entry
-            except (CorruptIndex, FileNotFoundError) as error:
-                logger.warning("%s; reading all of %s", error, self.path)
-        return OffsetPosition(self.base_offset, 0)
+    def _check_last_time(self) -> None:
+        """The last entry of the time index has to be what its batch says."""
+        timestamp, offset = self.time_index.last_entry
+        if self.time_index.entries:
+            begin = self._trusted(self.offset_index.lookup(offset))
+            for _, header in headers(self.file, begin, self.size):
+                if header.last_offset >= offset:
+                    if header.max_timestamp == timestamp:
+                        return
+                    break
+            raise CorruptIndex(self.time_index.path, f"offset {offset} does not have timestamp {timestamp}")
 
     # -- timestamps
 
@@ -525,6 +537,9 @@ class LogSegment:
         if position < self._appended_from and (position, position + size) not in self._checked:
             end_offset = end_offset if position + size == end_position else self._offset_at(position + size)
             size, next_offset = self._check(memoryview(data)[:size], offset, position, end_offset)
+        if position + size == end_position:
+            # Compaction may have left nothing between the last batch and there: no reader must get stuck.
+            next_offset = end_offset
         self._remember(next_offset, position + size)
         return SegmentRead(data if size == len(data) else memoryview(data)[:size], next_offset)
 

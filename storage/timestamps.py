@@ -13,6 +13,7 @@ Rules (conformance 63-65):
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.batch_scan import CorruptBatch, check_crc, headers
@@ -81,14 +82,33 @@ def _of_first_since(log: UnifiedLog, timestamp: int) -> FoundOffset | None:
 
 
 def _of_largest(log: UnifiedLog) -> FoundOffset | None:
-    segment = max(log.segments.since(log.log_start_offset), key=lambda segment: segment.largest_timestamp)
-    begin = segment.offset_of_largest_timestamp
-    if segment.largest_timestamp < 0:
+    largest, begin, segment = max(
+        (
+            _largest_since(segment, log.log_start_offset)
+            for segment in log.segments.since(log.log_start_offset)
+        ),
+        key=itemgetter(0),
+    )
+    if largest < 0:
         return None
-    for header, record in _records(segment, begin, segment.largest_timestamp):
-        if record.timestamp == header.max_timestamp:
-            return FoundOffset(record.offset, record.timestamp, header.leader_epoch)
-    return None
+    found = None
+    for header, record in _records(segment, begin, largest):
+        if record.offset >= log.log_start_offset and (found is None or record.timestamp > found.timestamp):
+            found = FoundOffset(record.offset, record.timestamp, header.leader_epoch)
+        if found is not None and found.timestamp >= header.max_timestamp:
+            return found
+    return found
+
+
+def _largest_since(segment: LogSegment, log_start_offset: int) -> tuple[int, int, LogSegment]:
+    """The largest timestamp of a segment and the batch that has it; deleted records do not count."""
+    largest, offset = segment.largest_timestamp, segment.offset_of_largest_timestamp
+    if offset < log_start_offset and (position := segment.position_of(log_start_offset)) is not None:
+        largest = -1
+        for _, header in headers(segment.file, position, segment.size):
+            if header.max_timestamp > largest:
+                largest, offset = header.max_timestamp, header.last_offset
+    return largest, offset, segment
 
 
 def _records(segment: LogSegment, offset: int, timestamp: int) -> Iterator[tuple[BatchHeader, Record]]:
