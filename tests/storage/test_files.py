@@ -324,6 +324,27 @@ def test_a_disk_that_need_not_be_durable_never_syncs(tmp_path: Path, monkeypatch
         Disk().replace(str(tmp_path / "b"), b"data")
 
 
+def test_replace_syncs_the_bytes_then_renames_then_syncs_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def recorded(name: str) -> Callable[..., Any]:
+        original = getattr(os, name)
+
+        def call(*arguments: Any) -> Any:
+            what = os.readlink(f"/proc/self/fd/{arguments[0]}") if name != "replace" else arguments[1]
+            calls.append(f"{name} {Path(what).relative_to(tmp_path)}")
+            return original(*arguments)
+
+        return call
+
+    for name in ("fdatasync", "fsync", "replace"):
+        monkeypatch.setattr(os, name, recorded(name))
+    Disk().replace(str(tmp_path / "a"), b"data")
+    assert calls == ["fdatasync a.tmp", "replace a", "fsync ."]
+
+
 def test_space_is_that_of_the_volume(tmp_path: Path) -> None:
     total, free = Disk().space(str(tmp_path))
     assert 0 < free <= total

@@ -102,14 +102,20 @@ def test_state_survives_a_clean_restart(disk: SimulatedDisk, log: Log) -> None:
 
 
 def test_open_transactions_of_a_snapshot_are_in_order(disk: SimulatedDisk, log: Log) -> None:
+    """In that of their offsets; the file has them in that of the producers."""
     for producer_id in (9, 4, 7):
         log.append(batch(0, producer_id=producer_id, transactional=True))
-    log.end_transaction(COMMIT, 9)
-    log.append(batch(1, producer_id=9, transactional=True))
     log.state.take_snapshot()
-    again = reopened(disk, 5)
-    assert again.state.first_unstable_offset == 1
-    assert again.end_transaction(COMMIT, 4) == (CompletedTransaction(4, 1, 5, False), 2)
+    again = reopened(disk, 3)
+    assert again.state.first_unstable_offset == 0
+    assert again.end_transaction(COMMIT, 9) == (CompletedTransaction(9, 0, 3, False), 1)
+
+
+def test_a_snapshot_leaves_nothing_of_what_had_its_name(disk: SimulatedDisk, log: Log) -> None:
+    disk.plant("/log/00000000000000000001.snapshot", bytes(1000))
+    log.append(batch(0))
+    log.state.take_snapshot()
+    assert reopened(disk, 1).state.producers[1].next_sequence == 1
 
 
 def test_a_snapshot_is_taken_once_per_offset(disk: SimulatedDisk, log: Log) -> None:
