@@ -264,6 +264,19 @@ def test_truncation_drops_entries_at_or_above(disk: SimulatedDisk, written: int,
     assert list(offset_index(disk))[:keep] == [(BASE + 10 * number, number) for number in range(1, keep + 1)]
 
 
+def test_what_a_lookup_remembers_is_forgotten_when_it_is_cut_off(disk: SimulatedDisk) -> None:
+    index = offset_index(disk)
+    for number in range(1, 1501):
+        index.append(BASE + 10 * number, number)
+    index.flush()
+    assert index.lookup(BASE + 7000) == (BASE + 7000, 700)  # reads the second page
+    index.truncate_to(BASE + 6000)
+    for number in range(600, 1501):
+        index.append(BASE + 10 * number + 5, 7 * number)
+    index.flush()
+    assert index.lookup(BASE + 7000) == (BASE + 6995, 7 * 699)
+
+
 def test_truncating_to_the_offset_of_an_entry_drops_it(disk: SimulatedDisk) -> None:
     index = offset_index(disk)
     for number in (1, 2, 3):
