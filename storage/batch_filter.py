@@ -11,7 +11,8 @@ rules are Kafka's (conformance 68-70):
 - Aborted data goes. A marker stays while a batch of its transaction does; then it is treated as a
   tombstone. Other control records stay. None is ever compared by key: they all have the same.
 - The last batch of every producer that is remembered stays, without records if need be, so that after a
-  restart its next one is accepted and a resend recognised. So does the last batch of what is cleaned.
+  restart its next one is accepted and a resend recognised. So does the last batch of what is cleaned. If
+  that is a marker, it stays as it is: an empty one, as Kafka leaves it, tells nobody the producer's epoch.
 - From `end_offset` on nothing was seen when the map of keys was made. Nothing there goes because of its
   key, and no tombstone there counts: what it deletes may not have gone yet.
 
@@ -104,7 +105,7 @@ class BatchFilter:
         spent = self._transactions.is_spent(header, batch)
         if not header.count:
             return None
-        if spent and self._horizon_has_passed(header):
+        if spent and self._horizon_has_passed(header) and not self._must_stay(header):
             self.markers_dropped += 1
             return None
         self.records_kept += header.count

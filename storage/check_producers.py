@@ -174,7 +174,9 @@ class Snapshots:
         if stored == replayed:
             return True
         if has_holes:
-            return stored.last_offset >= replayed.last_offset
+            # Compaction may have taken the marker with which the newer epoch began.
+            is_newer = stored.producer_epoch > replayed.producer_epoch
+            return is_newer or stored.last_offset >= replayed.last_offset
         if self._knows_all:
             return False
         # What came before the replay began shows in the rest: epochs of coordinators, open transactions.

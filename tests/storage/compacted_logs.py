@@ -7,7 +7,7 @@ every record. `consumed` reads a log as a client does, with read_committed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from storage.cleaner import LogCleaner
@@ -16,7 +16,7 @@ from storage.log import UnifiedLog
 from storage.log_config import LogConfig
 from storage.producer_state import Origin
 from storage.reading import Isolation
-from storage.recovery import create_log, load_log
+from storage.recovery import LogSettings, create_log, load_log
 from wire.compression import Codec
 from wire.errors import KafkaError
 from wire.record_batch import BatchHeader, batch_headers
@@ -33,11 +33,14 @@ CONFIG = LogConfig(
     delete_retention_ms=DAY_MS,
 )
 
+SETTINGS = LogSettings(producer_id_expiration_ms=1 << 60)
+"""However far a test moves the clock."""
+
 Pair = tuple[bytes | None, bytes | None]
 
 
 def new_log(files: Files, config: LogConfig = CONFIG, directory: str = DIRECTORY) -> UnifiedLog:
-    return create_log(files, directory, "topic", 0, config, now_ms=START_MS)
+    return create_log(files, directory, "topic", 0, config, now_ms=START_MS, settings=SETTINGS)
 
 
 def reopened(log: UnifiedLog, files: Files | None = None, *, clean: bool = False) -> UnifiedLog:
@@ -54,6 +57,7 @@ def reopened(log: UnifiedLog, files: Files | None = None, *, clean: bool = False
         log_start_offset=log.log_start_offset,
         was_clean=clean,
         now_ms=START_MS,
+        settings=SETTINGS,
     )
     again.high_watermark = log.high_watermark
     again.first_dirty_offset = log.first_dirty_offset
@@ -95,13 +99,16 @@ class Written(NamedTuple):
     value: bytes | None
 
 
-@dataclass
-class Producer:
+class Event(NamedTuple):
+    """A batch of data, or a marker (`kind`)."""
+
     producer_id: int
-    epoch: int = 0
-    next_sequence: int = 0
-    open: list[Written] = field(default_factory=list)
-    """Of its transaction."""
+    producer_epoch: int
+    next_sequence: int
+    transactional: bool
+    written: list[Written]
+    kind: ControlType | None
+    last_offset: int
 
 
 class Writer:
@@ -110,10 +117,8 @@ class Writer:
     def __init__(self, log: UnifiedLog) -> None:
         self.log = log
         self.now_ms = START_MS
-        self.producers: dict[int, Producer] = {}
-        self.committed: list[Written] = []
-        """In order of offsets; transactions join when they end."""
         self.leader_epoch = 0
+        self.events: list[Event] = []
 
     def put(
         self,
@@ -127,46 +132,47 @@ class Writer:
         """Append a batch; its first offset."""
         self.now_ms += 1
         entries = [Record(i, self.now_ms + i % 3, *pair, headers) for i, pair in enumerate(pairs)]
-        options: dict[str, object] = {"codec": codec}
-        producer = None
+        epoch, sequence = self._state_of(producer_id)
+        options: dict[str, object] = {}
         if producer_id >= 0:
-            producer = self.producers.setdefault(producer_id, Producer(producer_id))
-            options |= {
+            options = {
                 "producer_id": producer_id,
-                "producer_epoch": producer.epoch,
-                "base_sequence": producer.next_sequence,
+                "producer_epoch": epoch,
+                "base_sequence": sequence,
                 "transactional": transactional,
             }
-        first = self.append(build_batch(entries, **options))
+        first = self.append(build_batch(entries, codec=codec, **options))
         written = [Written(first + i, self.now_ms + i % 3, *pair) for i, pair in enumerate(pairs)]
-        if producer is not None:
-            producer.next_sequence += len(pairs)
-        if producer is not None and transactional:
-            producer.open += written
-        else:
-            self._commit(written)
+        self.events.append(
+            Event(
+                producer_id,
+                epoch,
+                sequence + len(pairs),
+                transactional,
+                written,
+                None,
+                first + len(pairs) - 1,
+            )
+        )
         return first
 
     def end(self, producer_id: int, kind: ControlType, *, bump: bool = False) -> int:
         """End a transaction; the offset of the marker. With `bump`, as transaction version 2 does."""
         self.now_ms += 1
-        producer = self.producers.setdefault(producer_id, Producer(producer_id))
+        epoch, sequence = self._state_of(producer_id)
         if bump:
-            producer.epoch += 1
-            producer.next_sequence = 0
-        marker = control_batch(kind, producer_id, producer.epoch, 0, self.now_ms)
-        offset = self.append(marker, Origin.COORDINATOR)
-        if kind is ControlType.COMMIT:
-            self._commit(producer.open)
-        producer.open = []
+            epoch, sequence = epoch + 1, 0
+        offset = self.append(control_batch(kind, producer_id, epoch, 0, self.now_ms), Origin.COORDINATOR)
+        self.events.append(Event(producer_id, epoch, sequence, True, [], kind, offset))
         return offset
 
     def append(self, batch: bytes, origin: Origin = Origin.CLIENT) -> int:
         header = BatchHeader.parse(batch)
-        (outcome,) = self.log.append_as_leader([(batch, header)], self.leader_epoch, self.now_ms, origin=origin)
+        log = self.log
+        (outcome,) = log.append_as_leader([(batch, header)], self.leader_epoch, self.now_ms, origin=origin)
         if isinstance(outcome, KafkaError):
             raise outcome
-        self.log.high_watermark = self.log.log_end_offset
+        log.high_watermark = log.log_end_offset
         return outcome.first_offset
 
     def roll(self) -> None:
@@ -174,12 +180,35 @@ class Writer:
         self.log.roll(self.now_ms)
         self.log.flush()
 
-    def _commit(self, written: Iterable[Written]) -> None:
-        self.committed = sorted([*self.committed, *written])
+    def truncate(self, offset: int) -> None:
+        self.log.truncate_to(offset, self.now_ms)
+        self.events = [event for event in self.events if event.last_offset < self.log.log_end_offset]
+
+    def _state_of(self, producer_id: int) -> tuple[int, int]:
+        for event in reversed(self.events):
+            if event.producer_id == producer_id >= 0:
+                return event.producer_epoch, event.next_sequence
+        return 0, 0
+
+    @property
+    def committed(self) -> list[Written]:
+        """In order of offsets; what belongs to a transaction counts when that is committed."""
+        found: list[Written] = []
+        open_transactions: dict[int, list[Written]] = {}
+        for event in self.events:
+            if event.kind is not None:
+                pending = open_transactions.pop(event.producer_id, [])
+                found += pending if event.kind is ControlType.COMMIT else []
+            elif event.transactional:
+                open_transactions.setdefault(event.producer_id, []).extend(event.written)
+            else:
+                found += event.written
+        return sorted(one for one in found if self.log.log_start_offset <= one.offset)
 
     def last_values(self) -> dict[bytes, bytes]:
-        """What a reader of everything committed ends up with: keys without a value are gone."""
-        return last_values(self.committed)
+        """What a reader of everything that is stable ends up with: keys without a value are gone."""
+        stable = self.log.last_stable_offset
+        return last_values(one for one in self.committed if one.offset < stable)
 
 
 def last_values(written: Iterable[Written]) -> dict[bytes, bytes]:
@@ -214,10 +243,10 @@ def all_records(log: UnifiedLog) -> list[Record]:
     ]
 
 
-def consumed(log: UnifiedLog, max_bytes: int = 1 << 20) -> list[Written]:
-    """What a client gets that reads all of it with read_committed, in pieces."""
+def consumed(log: UnifiedLog, offset: int | None = None, max_bytes: int = 1 << 20) -> list[Written]:
+    """What a client gets that reads with read_committed, in pieces, from an offset or the beginning."""
     found: list[Written] = []
-    offset = log.log_start_offset
+    offset = log.log_start_offset if offset is None else offset
     end = log.last_stable_offset
     while offset < end:
         result = log.read(offset, max_bytes, Isolation.COMMITTED)
