@@ -17,20 +17,24 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Self
 
 from kbroker.connection import Connection
+from kbroker.coordinator_runtime import GroupCoordinator
+from kbroker.coordinators.classic_group import GroupConfig
 from kbroker.dispatch import Dispatcher
 from kbroker.fetch_sessions import FetchSessions
 from kbroker.handlers import HANDLERS, Handler
 from kbroker.metadata_cache import MetadataCache
-from kbroker.replica_manager import Durability, ReplicaManager
+from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from storage.files import Disk
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
+from wire.api.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataRequest
 from wire.errors import ErrorCode, KafkaError
+from wire.internal import CONSUMER_OFFSETS
 
 DRAIN_S = 1.0
 MAX_REQUEST_BYTES = 104857600
@@ -38,6 +42,8 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 FETCH_MAX_BYTES = 57_671_680
 FETCH_SESSIONS = 1000
 THREADS = 4
+OFFSETS_PARTITIONS = 50
+LISTENER = "PLAINTEXT"
 
 _LISTENER = re.compile(r"(?P<protocol>\w+)://(\[(?P<ipv6>[^\]]+)\]|(?P<name>[^:\[\]/]+)):(?P<port>\d{1,5})")
 _ANY_ADDRESS = ("0.0.0.0", "::")
@@ -102,7 +108,14 @@ class Broker:
             call=self._call_from_thread,
             unique=lambda: uuid.uuid4().hex,
         )
-        self.replicas = ReplicaManager(self.node_id, self.now_ms, self.logs, durability)
+        self.replicas = ReplicaManager(
+            self.node_id, self.now_ms, self.logs, durability, leadership=self._leadership_changed
+        )
+        self.groups = GroupCoordinator(
+            self.replicas, self, GroupConfig(), new_member_id, lambda: OFFSETS_PARTITIONS
+        )
+        self.create_topics: Callable[[Sequence[str]], object] = lambda names: None
+        """Asks the controller for topics that clients named; a broker without one creates none."""
         self.metadata = MetadataCache()
         self.broker_epoch = -1
         self._server: asyncio.Server | None = None
@@ -115,6 +128,13 @@ class Broker:
         if broker_epoch not in (-1, self.broker_epoch):
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self.metadata.controller_epoch = controller_epoch
+
+    def _leadership_changed(self, partition: HostedPartition, is_leader: bool) -> None:
+        if partition.topic == CONSUMER_OFFSETS:
+            if is_leader:
+                self.groups.elected(partition)
+            else:
+                self.groups.resigned(partition.index)
 
     @staticmethod
     def now_ms() -> int:
@@ -134,7 +154,15 @@ class Broker:
         server_socket = self.listener.bind()
         self.listener = self.listener._replace(port=server_socket.getsockname()[1])
         loop = asyncio.get_running_loop()
+        self.metadata.update(self._alone())
         self._server = await loop.create_server(lambda: Connection(self), sock=server_socket)
+
+    def _alone(self) -> UpdateMetadataRequest:
+        """What a broker knows before a controller tells it more: itself."""
+        host, port = self.listener
+        endpoint = UpdateMetadataEndpoint(host=host, port=port, listener=LISTENER, security_protocol=0)
+        myself = UpdateMetadataBroker(id=self.node_id, endpoints=[endpoint], rack=None)
+        return UpdateMetadataRequest(controller_id=self.node_id, controller_epoch=0, live_brokers=[myself])
 
     def end_turn(self) -> None:
         """What requests staged is carried out: before a request that must see it, and after every read."""
@@ -151,10 +179,16 @@ class Broker:
             await asyncio.wait([connection.closed for connection in closing], timeout=DRAIN_S)
         for connection in closing:
             connection.abort()
+        self.groups.stop()
         while not self.logs.flusher.is_idle:  # noqa: ASYNC110 -- threads are finishing what was begun
             await asyncio.sleep(0.001)
         self.logs.close()
         self._threads.shutdown()
+
+
+def new_member_id(client_id: str) -> str:
+    """Kafka's form."""
+    return f"{client_id}-{uuid.uuid4()}"
 
 
 def new_cluster_id() -> str:

@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         peer = self._transport.get_extra_info("peername") or ("?", 0)
-        self.client_host = str(peer[0])
+        self.client_host = f"/{peer[0]}"
         self._broker.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -12,6 +12,8 @@ class Context(NamedTuple):
     api_version: int
     client_id: str | None
     client_host: str = ""
+    """As Kafka shows it to people: with a slash before it."""
+    listener: str = "PLAINTEXT"
 
 
 class NoReply:
@@ -50,6 +52,16 @@ class Parked:
         self._outcome = outcome
         if self._deliver is not None:
             self._deliver(outcome)
+
+    def then(self, change: Callable[[object], object]) -> Parked:
+        """The same reply with a change to the response; errors stay what they are."""
+        changed = Parked(pipelined=self.pipelined)
+        self.when_done(
+            lambda outcome: changed.complete(
+                outcome if isinstance(outcome, BaseException) else change(outcome)
+            )
+        )
+        return changed
 
     def when_done(self, deliver: Callable[[object], None]) -> None:
         """What to do with the outcome; at once, if it is there already."""

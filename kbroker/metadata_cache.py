@@ -5,7 +5,7 @@ Rules:
   `LEADER_DURING_DELETE`.
 - The partitions of a topic are kept as the objects of a Metadata reply, and made anew only when the topic
   changed: a thousand partitions must not cost a thousand objects a request.
-- Orders of a controller that has been replaced are refused (its epoch is lower), so what is here never goes back.
+- Orders of a controller that has been replaced (its epoch is lower) are refused: nothing here goes back.
 """
 
 from __future__ import annotations

@@ -108,13 +108,18 @@ class ReplicaManager:
         logs: LogManager,
         durability: Durability,
         configure: Callable[[HostedPartition], object] = lambda partition: None,
+        leadership: Callable[[HostedPartition, bool], object] = lambda partition, is_leader: None,
     ) -> None:
-        """`configure` gives a new partition what its topic's configuration says."""
+        """`configure` gives a new partition what its topic says; `leadership` is told of every change.
+
+        Both are the composition's: coordinators live on partitions, and partitions know nothing of them.
+        """
         self._broker_id = broker_id
         self._now_ms = now_ms
         self._logs = logs
         self._flusher = logs.flusher
         self._configure = configure
+        self._leadership = leadership
         self._durability = durability
         self._partitions: dict[tuple[str, int], HostedPartition] = {}
         self._topic_names: dict[bytes, str] = {}
@@ -131,7 +136,7 @@ class ReplicaManager:
             self._topic_names[partition.topic_id] = partition.topic
 
     def become(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> HostedPartition:
-        """Lead or follow as the controller orders; KafkaError where the order is old or cannot be followed."""
+        """Lead or follow, as the controller orders; KafkaError for an old order, or one that cannot be."""
         partition = self._partitions.get((topic, state.partition_index))
         if partition is None:
             log = self._logs.create((topic, state.partition_index), self._now_ms(), topic_id)
@@ -150,8 +155,10 @@ class ReplicaManager:
         if state.leader == self._broker_id:
             partition.log.assign_leader_epoch(state.leader_epoch)
             self.advance_high_watermark(partition)
+            self._leadership(partition, True)
         elif led_before:
             self.fail_waiting(partition, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            self._leadership(partition, False)
         return partition
 
     def forget(self, topic: str, index: int) -> HostedPartition | None:
@@ -162,6 +169,7 @@ class ReplicaManager:
         if not any(name == topic for name, _ in self._partitions):
             self._topic_names.pop(partition.topic_id, None)
         self.fail_waiting(partition, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        self._leadership(partition, False)
         return partition
 
     def find(self, topic: str, index: int) -> HostedPartition | None:
@@ -202,6 +210,12 @@ class ReplicaManager:
         for partition in partitions:
             staged, partition.staged = partition.staged, []
             self._append(partition, staged, now_ms)
+
+    def append(self, partition: HostedPartition, batch: Buffer) -> AppendOutcome:
+        """Append a batch of the broker's own, at once."""
+        outcomes: list[AppendOutcome] = []
+        self._append(partition, [(batch, BatchHeader.parse(batch), outcomes.append)], self._now_ms())
+        return outcomes[0]
 
     def _append(self, partition: HostedPartition, staged: list[Staged], now_ms: int) -> None:
         log = partition.log

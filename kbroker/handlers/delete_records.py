@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.context import Context
+from kbroker.topic_names import INTERNAL_TOPICS
 from wire.api.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -17,7 +18,6 @@ from wire.api.delete_records import (
     DeleteRecordsTopicResult,
 )
 from wire.errors import ErrorCode, KafkaError
-from wire.internal import TABLES as INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker

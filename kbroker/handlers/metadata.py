@@ -1,12 +1,13 @@
 """Metadata: the brokers, the controller, and the topics asked for.
 
-This broker is its whole cluster and has no topics yet, and creates none.
-
-- All topics (null; in v0 an empty list): an empty list.
-- A topic by name gets UNKNOWN_TOPIC_OR_PARTITION. Each name is answered once.
-- A topic by id (v12+) gets UNKNOWN_TOPIC_ID and no name. One id in the list, and names are not looked at.
+- All topics: null; in v0 an empty list (conformance 10).
+- By name: an unknown topic is created where the client (v4+), the broker's configuration and its name allow
+  it; the reply to that request still says UNKNOWN_TOPIC_OR_PARTITION (11). A name that cannot be is
+  INVALID_TOPIC_EXCEPTION (12). Each name is answered once.
+- By id (v12+): UNKNOWN_TOPIC_ID (14). One id in the list, and names are not looked at.
 - An id or a null name before v12, or neither name nor id: INVALID_REQUEST for every topic and no brokers.
   (For neither, Kafka 4.3 says UNKNOWN_SERVER_ERROR, which helps nobody.)
+- Brokers are told with the address of the listener that the request came in by (19).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kbroker.context import Context
+from kbroker.metadata_cache import Topic
+from kbroker.topic_names import INTERNAL_TOPICS, objection_to
 from wire.api.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -28,18 +31,39 @@ from wire.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
+ALL_TOPIC_OPERATIONS = 0b110111111000
+"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: nobody says no."""
+ALL_CLUSTER_OPERATIONS = 0b1111110100000
+"""CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE."""
+
 
 def metadata(broker: Broker, context: Context, request: MetadataRequest) -> MetadataResponse:
     asked = request.topics or []
     if not is_well_asked(asked, context.api_version):
         return refused(asked)
-    host, port = broker.listener
-    return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=broker.node_id, host=host, port=port)],
+    cache = broker.metadata
+    if request.topics is None or (not asked and context.api_version == 0):
+        topics = [known(broker, context, topic) for topic in cache.topics.values()]
+    else:
+        topics = by_id(broker, context, asked) or by_name(broker, context, request)
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node.id, host=host, port=port, rack=node.rack)
+            for node in cache.nodes.values()
+            for host, port in (node.endpoints.get(context.listener, ("", -1)),)
+            if host
+        ],
         cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        topics=topics_by_id(asked) or topics_by_name(asked),
+        controller_id=cache.controller_id,
+        topics=topics,
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
+    return response
 
 
 def is_well_asked(asked: Sequence[MetadataRequestTopic], version: int) -> bool:
@@ -48,14 +72,43 @@ def is_well_asked(asked: Sequence[MetadataRequestTopic], version: int) -> bool:
     return all(topic.name is not None or topic.topic_id != ZERO_UUID for topic in asked)
 
 
-def topics_by_id(asked: Sequence[MetadataRequestTopic]) -> list[MetadataResponseTopic]:
-    ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
-    return [without_partitions(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id) for topic_id in ids]
+def by_id(
+    broker: Broker, context: Context, asked: Sequence[MetadataRequestTopic]
+) -> list[MetadataResponseTopic]:
+    answers = []
+    for topic_id in dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID):
+        topic = broker.metadata.topics.get(broker.metadata.topic_name(topic_id) or "")
+        if topic is None:
+            answers.append(without_partitions(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id))
+        else:
+            answers.append(known(broker, context, topic))
+    return answers
 
 
-def topics_by_name(asked: Sequence[MetadataRequestTopic]) -> list[MetadataResponseTopic]:
-    names = dict.fromkeys(topic.name for topic in asked)
-    return [without_partitions(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, ZERO_UUID) for name in names]
+def by_name(broker: Broker, context: Context, request: MetadataRequest) -> list[MetadataResponseTopic]:
+    answers, missing = [], []
+    for name in dict.fromkeys(topic.name or "" for topic in request.topics or ()):
+        topic = broker.metadata.topics.get(name)
+        if topic is not None:
+            answers.append(known(broker, context, topic))
+        elif objection_to(name) is not None:
+            answers.append(without_partitions(ErrorCode.INVALID_TOPIC_EXCEPTION, name, ZERO_UUID))
+        else:
+            missing.append(name)
+            answers.append(without_partitions(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, ZERO_UUID))
+    if missing and request.allow_auto_topic_creation:
+        broker.create_topics(missing)
+    return answers
+
+
+def known(broker: Broker, context: Context, topic: Topic) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=broker.metadata.described(topic, context.listener),
+    )
 
 
 def refused(asked: Sequence[MetadataRequestTopic]) -> MetadataResponse:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from kbroker.context import NO_REPLY, Context, HangUp, Parked
 from kbroker.produced_batches import accept
 from kbroker.replica_manager import AppendOutcome, HostedPartition
+from kbroker.topic_names import INTERNAL_TOPICS
 from wire.api.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -25,13 +26,11 @@ from wire.api.produce import (
     TopicProduceResponse,
 )
 from wire.errors import ErrorCode, KafkaError
-from wire.internal import TABLES
 from wire.record_validation import InvalidBatch
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
-INTERNAL_TOPICS = frozenset(TABLES)
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 ALL = -1
 

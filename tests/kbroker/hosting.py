@@ -10,17 +10,39 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kbroker.broker import Broker, Listener
+from kbroker.context import Context
 from kbroker.handlers import HANDLERS, Handler
+from kbroker.handlers.delete_groups import delete_groups
 from kbroker.handlers.delete_records import delete_records
+from kbroker.handlers.describe_groups import describe_groups
 from kbroker.handlers.fetch import fetch
+from kbroker.handlers.find_coordinator import find_coordinator
+from kbroker.handlers.heartbeat import heartbeat
+from kbroker.handlers.join_group import join_group
+from kbroker.handlers.leader_and_isr import leader_and_isr
+from kbroker.handlers.leave_group import leave_group
+from kbroker.handlers.list_groups import list_groups
 from kbroker.handlers.list_offsets import list_offsets
+from kbroker.handlers.offset_commit import offset_commit
+from kbroker.handlers.offset_delete import offset_delete
+from kbroker.handlers.offset_fetch import offset_fetch
 from kbroker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from kbroker.handlers.produce import produce
+from kbroker.handlers.sync_group import sync_group
+from kbroker.handlers.update_metadata import update_metadata
 from kbroker.produced_batches import ProduceRules
 from kbroker.replica_manager import Durability, HostedPartition
 from storage.log_config import LogConfig
 from tests.kbroker.harness import RawClient
 from wire.api import ApiKey
+from wire.api.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
+from wire.api.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 from wire.schema import Versions
 
 T = TypeVar("T")
@@ -31,6 +53,17 @@ DATA_PLANE = {
     ApiKey.LIST_OFFSETS: Handler(list_offsets, Versions(0, 11)),
     ApiKey.DELETE_RECORDS: Handler(delete_records, Versions(0, 2)),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(offset_for_leader_epoch, Versions(0, 4)),
+    ApiKey.FIND_COORDINATOR: Handler(find_coordinator, Versions(0, 6)),
+    ApiKey.JOIN_GROUP: Handler(join_group, Versions(0, 9)),
+    ApiKey.SYNC_GROUP: Handler(sync_group, Versions(0, 5)),
+    ApiKey.HEARTBEAT: Handler(heartbeat, Versions(0, 4)),
+    ApiKey.LEAVE_GROUP: Handler(leave_group, Versions(0, 5)),
+    ApiKey.OFFSET_COMMIT: Handler(offset_commit, Versions(1, 10)),
+    ApiKey.OFFSET_FETCH: Handler(offset_fetch, Versions(1, 10)),
+    ApiKey.OFFSET_DELETE: Handler(offset_delete, Versions(0, 0)),
+    ApiKey.DESCRIBE_GROUPS: Handler(describe_groups, Versions(0, 6)),
+    ApiKey.LIST_GROUPS: Handler(list_groups, Versions(0, 5)),
+    ApiKey.DELETE_GROUPS: Handler(delete_groups, Versions(0, 2)),
 }
 
 
@@ -105,6 +138,47 @@ class Hosting:
             return partition
 
         return self.do(put)
+
+    def order(self, topic: str, partitions: int = 1, topic_id: bytes | None = None) -> None:
+        """What a controller would say: lead these partitions, and this is the cluster."""
+        topic_id = topic_id or topic.encode()[:16].ljust(16, b"-")
+        broker, me = self.broker, self.broker.node_id
+        epochs = {"controller_epoch": 1, "leader": me, "leader_epoch": 0, "isr": [me], "replicas": [me]}
+        to_lead = LeaderAndIsrRequest(
+            controller_id=me,
+            controller_epoch=1,
+            topic_states=[
+                LeaderAndIsrTopicState(
+                    topic_name=topic,
+                    topic_id=topic_id,
+                    partition_states=[
+                        LeaderAndIsrPartitionState(partition_index=index, partition_epoch=0, **epochs)
+                        for index in range(partitions)
+                    ],
+                )
+            ],
+            live_leaders=[],
+        )
+        host, port = broker.listener
+        endpoint = UpdateMetadataEndpoint(host=host, port=port, listener="PLAINTEXT", security_protocol=0)
+        to_know = UpdateMetadataRequest(
+            controller_id=me,
+            controller_epoch=1,
+            topic_states=[
+                UpdateMetadataTopicState(
+                    topic_name=topic,
+                    topic_id=topic_id,
+                    partition_states=[
+                        UpdateMetadataPartitionState(partition_index=index, zk_version=0, **epochs)
+                        for index in range(partitions)
+                    ],
+                )
+            ],
+            live_brokers=[UpdateMetadataBroker(id=me, endpoints=[endpoint])],
+        )
+        context = Context(7, None)
+        assert self.do(lambda: leader_and_isr(broker, context, to_lead)).error_code == 0
+        assert self.do(lambda: update_metadata(broker, context, to_know)).error_code == 0
 
     def connect(self) -> RawClient:
         client = RawClient(*self.broker.listener)

@@ -1,0 +1,75 @@
+"""FindCoordinator: which broker coordinates a group, a transaction or a share partition.
+
+- v0: groups only; v1+: the type of key; v4+: several keys at once.
+- The coordinator of a group is the leader of its partition of `__consumer_offsets`. Where that topic does not
+  exist yet it is made, and until it has a leader the answer is COORDINATOR_NOT_AVAILABLE (conformance 84).
+- Transactions and share groups are not served yet: their keys get INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kbroker.context import Context
+from wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from wire.errors import ErrorCode, KafkaError
+from wire.internal import CONSUMER_OFFSETS
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+
+GROUP = 0
+FIRST_VERSION_WITH_SEVERAL_KEYS = 4
+
+
+class Found(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+
+
+def find_coordinator(
+    broker: Broker, context: Context, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    if context.api_version >= FIRST_VERSION_WITH_SEVERAL_KEYS:
+        keys = request.coordinator_keys
+        return FindCoordinatorResponse(
+            coordinators=[answer(broker, context, request.key_type, key) for key in keys]
+        )
+    one = answer(broker, context, request.key_type, request.key)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def answer(broker: Broker, context: Context, key_type: int, key: str) -> Coordinator:
+    try:
+        found = find(broker, context, key_type, key)
+    except KafkaError as error:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error)
+        )
+    return Coordinator(
+        key=key,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+        error_code=ErrorCode.NONE,
+        error_message="",
+    )
+
+
+def find(broker: Broker, context: Context, key_type: int, key: str) -> Found:
+    if key_type != GROUP:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not served")
+    leader = broker.metadata.leader(CONSUMER_OFFSETS, broker.groups.partition_of(key))
+    node = broker.metadata.nodes.get(leader)
+    if CONSUMER_OFFSETS not in broker.metadata.topics:
+        broker.create_topics([CONSUMER_OFFSETS])
+    if node is None or context.listener not in node.endpoints:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return Found(node.id, *node.endpoints[context.listener])
