@@ -49,10 +49,10 @@ def bounds_of(broker: BrokerConfig, note: Key) -> tuple[int, int]:
 def check_broker(broker: BrokerConfig, topic: TopicConfig, group: GroupConfig) -> None:
     """What Kafka asks of a broker's values together; `topic` and `group` are its defaults for them."""
     check_topic(topic)
-    check_group(group)
     for note in GROUP_KEYS.values():
         if note.broker:
             check_bounds(broker, note, note.broker, getattr(group, note.attribute))
+    check_group(group)
     _check_order(
         "group.min.session.timeout.ms",
         broker.group_min_session_timeout_ms,

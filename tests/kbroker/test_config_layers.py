@@ -1,0 +1,245 @@
+"""What holds: precedence, units, other names, stored nonsense; and what the operator is told."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kbroker.config import ConfigError
+from kbroker.configuration.broker_keys import BrokerConfig
+from kbroker.configuration.group_keys import GroupConfig
+from kbroker.configuration.layers import Configuration, overriding, warnings
+from kbroker.configuration.topic_keys import TopicConfig
+
+HOUR_MS = 3_600_000
+
+
+def test_nothing_set_gives_the_tables() -> None:
+    configuration = Configuration()
+    assert configuration.broker == BrokerConfig()
+    assert configuration.topic() == TopicConfig()
+    assert configuration.group() == GroupConfig()
+
+
+def test_topics_without_values_of_their_own_share_one_object() -> None:
+    """A thousand topics cost as much as one."""
+    configuration = Configuration()
+    assert configuration.topic({}) is configuration.topic()
+
+
+def test_the_strongest_layer_decides() -> None:
+    """Topic, this broker, all brokers, file, table."""
+    layers = Configuration({"message.max.bytes": "1"})
+    assert layers.topic().max_message_bytes == 1
+    layers = layers.with_dynamic(default={"message.max.bytes": "2"})
+    assert layers.topic().max_message_bytes == 2
+    layers = layers.with_dynamic(broker={"message.max.bytes": "3"})
+    assert layers.topic().max_message_bytes == 3
+    assert layers.topic({"max.message.bytes": "4"}).max_message_bytes == 4
+    layers = layers.with_dynamic(broker={})
+    assert layers.topic().max_message_bytes == 2
+    layers = layers.with_dynamic(default={})
+    assert layers.topic().max_message_bytes == 1
+
+
+def test_the_broker_itself_is_altered_in_the_same_way() -> None:
+    layers = Configuration({"max.connections": "1"}, dynamic_default={"max.connections": "2"})
+    assert layers.broker.max_connections == 2
+    assert layers.with_dynamic(broker={"max.connections": "3"}).broker.max_connections == 3
+
+
+def test_a_configuration_does_not_change() -> None:
+    before = Configuration({"max.connections": "1"})
+    before.with_dynamic(broker={"max.connections": "3"})
+    assert before.broker.max_connections == 1
+
+
+@pytest.mark.parametrize(
+    ("static", "retention_ms"),
+    [
+        ({"log.retention.hours": "2"}, 2 * HOUR_MS),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
+        ({"log.retention.hours": "2", "log.retention.minutes": "3", "log.retention.ms": "4"}, 4),
+        ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.minutes": "-1", "log.retention.hours": "2"}, -1),
+        ({}, 168 * HOUR_MS),
+    ],
+)
+def test_the_finest_unit_counts(static: dict[str, str], retention_ms: int) -> None:
+    assert Configuration(static).topic().retention_ms == retention_ms
+
+
+def test_other_keys_in_several_units() -> None:
+    topic = Configuration(
+        {"log.roll.hours": "2", "log.roll.jitter.hours": "1", "log.flush.scheduler.interval.ms": "777"}
+    ).topic()
+    assert (topic.segment_ms, topic.segment_jitter_ms, topic.flush_ms) == (2 * HOUR_MS, HOUR_MS, 777)
+
+
+def test_a_stronger_layer_counts_before_a_finer_unit() -> None:
+    """Only the finest can be stored, but whoever stored another one past all checks meant it."""
+    layers = Configuration({"log.retention.ms": "4"}, dynamic_broker={"log.retention.hours": "1"})
+    assert layers.topic().retention_ms == HOUR_MS
+
+
+def test_a_coarse_unit_has_its_own_range() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^log.retention.hours: the value '0' is not a 32-bit integer from 1, or -1$"
+    ):
+        Configuration({"log.retention.hours": "0"})
+
+
+@pytest.mark.parametrize("name", ["node.id", "broker.id"])
+def test_either_name_of_the_id_gives_both(name: str) -> None:
+    broker = Configuration({name: " 7 "}).broker
+    assert (broker.node_id, broker.broker_id) == (7, 7)
+
+
+def test_two_ids_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"node\.id=1 and broker\.id=2 contradict each other"):
+        Configuration({"node.id": "1", "broker.id": "2"})
+    assert Configuration({"node.id": "1", "broker.id": "1"}).broker.node_id == 1
+
+
+def test_a_bad_static_value_stops_the_start() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^num\.partitions: the value 'many' is not a 32-bit integer from 1$"
+    ):
+        Configuration({"num.partitions": "many"})
+    with pytest.raises(ConfigError, match=r"^max.connections: the value 'x' is not a 32-bit integer from 0$"):
+        Configuration({"listener.name.internal.max.connections": "x"})
+
+
+def test_a_broker_that_is_told_to_check_rights_does_not_start() -> None:
+    """It could not, and letting everybody in would be worse."""
+    with pytest.raises(ConfigError, match=r"^authorizer\.class\.name: "):
+        Configuration({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"})
+
+
+@pytest.mark.parametrize(
+    ("static", "message"),
+    [
+        (
+            {"replica.fetch.wait.max.ms": "40000"},
+            "replica.fetch.wait.max.ms=40000 is more than replica.lag.time.max.ms=30000",
+        ),
+        (
+            {"queued.max.request.bytes": "1000"},
+            "socket.request.max.bytes=104857600 is more than queued.max.request.bytes=1000",
+        ),
+        (
+            {"group.min.session.timeout.ms": "5", "group.max.session.timeout.ms": "4"},
+            "group.min.session.timeout.ms=5 is more than group.max.session.timeout.ms=4",
+        ),
+        (
+            {"group.consumer.session.timeout.ms": "5"},
+            "group.consumer.min.session.timeout.ms=45000 is more than group.consumer.session.timeout.ms=5",
+        ),
+        (
+            {"group.share.record.lock.duration.ms": "60001"},
+            "group.share.record.lock.duration.ms=60001 is more than "
+            "group.share.max.record.lock.duration.ms=60000",
+        ),
+        (
+            {
+                "group.consumer.max.heartbeat.interval.ms": "60000",
+                "group.consumer.heartbeat.interval.ms": "45000",
+            },
+            "consumer.session.timeout.ms=45000 is not more than consumer.heartbeat.interval.ms=45000",
+        ),
+        (
+            {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
+            "min.compaction.lag.ms=2 is more than max.compaction.lag.ms=1",
+        ),
+        ({"log.retention.ms": "0"}, "log.retention.ms=0: must be -1 or at least 1"),
+    ],
+)
+def test_values_that_contradict_one_another_stop_the_start(static: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Configuration(static)
+    assert str(refused.value) == message
+
+
+def test_what_is_stored_and_makes_no_sense_is_logged_and_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    """A broker must start on what another version left behind, or a tool wrote past all checks."""
+    with caplog.at_level(logging.WARNING):
+        layers = Configuration(
+            {"max.connections": "7"},
+            dynamic_broker={"max.connections": "nonsense", "a.key.of.the.future": "x"},
+            dynamic_default={"log.retention.ms": "nonsense"},
+        )
+        topic = layers.topic({"segment.ms": "nonsense", "message.format.version": "2.8", "retention.ms": "5"})
+    assert layers.broker.max_connections == 7
+    assert (topic.segment_ms, topic.retention_ms) == (168 * HOUR_MS, 5)
+    ignored = [record.getMessage().removeprefix("ignoring what is stored for ") for record in caplog.records]
+    assert ignored == [
+        "brokers: max.connections: the value 'nonsense' is not a 32-bit integer from 0",
+        "brokers: log.retention.ms: the value 'nonsense' is not a 64-bit integer from -1",
+        "a topic: segment.ms: the value 'nonsense' is not a 64-bit integer from 1",
+        "a topic: there is no key message.format.version",
+    ]
+
+
+def test_a_group_has_its_broker_s_default_or_its_own() -> None:
+    layers = Configuration({"group.consumer.session.timeout.ms": "50000"})
+    assert layers.group().consumer_session_timeout_ms == 50_000
+    assert layers.group({"consumer.session.timeout.ms": "55000"}).consumer_session_timeout_ms == 55_000
+
+
+def test_a_group_s_value_is_moved_into_bounds_that_were_narrowed() -> None:
+    stored = {"consumer.session.timeout.ms": "55000", "share.delivery.count.limit": "2"}
+    layers = Configuration(
+        {
+            "group.consumer.max.session.timeout.ms": "50000",
+            "group.share.min.delivery.count.limit": "3",
+            "group.share.delivery.count.limit": "4",
+        }
+    )
+    group = layers.group(stored)
+    assert (group.consumer_session_timeout_ms, group.share_delivery_count_limit) == (50_000, 3)
+
+
+def test_a_listener_has_its_own_values_over_the_broker_s() -> None:
+    layers = Configuration(
+        {
+            "max.connections": "7",
+            "listener.name.internal.max.connections": "70",
+            "max.connections.per.ip": "5",
+        }
+    )
+    assert layers.broker.max_connections == 7
+    internal = layers.of_listener("INTERNAL")
+    assert (internal.max_connections, internal.max_connections_per_ip) == (70, 5)
+    assert layers.of_listener("EXTERNAL") == layers.broker
+
+
+def test_what_is_set_later_prevails_under_any_name() -> None:
+    """`--set log.retention.hours=1` over a file with log.retention.ms."""
+    file = {"log.retention.ms": "5", "log.dirs": "a,b", "node.id": "1", "num.partitions": "3"}
+    merged = overriding(file, {"log.retention.hours": "1", "log.dir": "c", "broker.id": "2"})
+    configuration = Configuration(merged)
+    assert configuration.topic().retention_ms == HOUR_MS
+    assert configuration.broker.data_directories == ("c",)
+    assert configuration.broker.node_id == 2
+    assert configuration.broker.num_partitions == 3
+
+
+def test_unknown_and_idle_keys_are_reported() -> None:
+    static = {
+        "num.partitions": "3",
+        "num.io.threads": "8",
+        "retention.ms": "5",
+        "remote.storage.enable": "false",
+        "log.retenton.ms": "5",
+        "something.else": "x",
+    }
+    assert list(warnings(static)) == [
+        "num.io.threads has no effect: one event loop does all of this",
+        "unknown key retention.ms: it is kept, and has no effect; it belongs to a topic, "
+        "the broker's key for all topics is log.retention.ms",
+        "unknown key remote.storage.enable: it is kept, and has no effect; it belongs to a topic",
+        "unknown key log.retenton.ms: it is kept, and has no effect; is log.retention.ms meant?",
+        "unknown key something.else: it is kept, and has no effect",
+    ]
+    assert Configuration(static).static == static
