@@ -85,7 +85,11 @@ class Seen:
     last_stable_offset: int
     records: list[ReadRecord]
     committed: list[ReadRecord]
+    times: dict[int, tuple[int, int]]
+    """For a timestamp, offset and timestamp of the first record that is not older."""
 
+
+NOTHING_FOUND = -1, -1
 
 Partitions = dict[tuple[str, int], Seen]
 
@@ -106,6 +110,8 @@ def fill(kafka: ApacheKafka) -> None:
     write_transactions(kafka, "transactions", (0, 1), 12)
     write_compacted(kafka)
     write_transactions(kafka, "cleaned", (0,), 8)
+    roll(kafka, "compacted")
+    roll(kafka, "cleaned")
     commit_offsets(kafka)
     with admin_of(kafka) as admin:
         admin.delete_records({TopicPartition("trimmed", 0): 137})
@@ -145,12 +151,19 @@ def write_compacted(kafka: ApacheKafka) -> None:
         for number in range(600):
             value = None if number % 11 == 5 else text(chance, 60)
             producer.send("compacted", value, b"key-%d" % chance.randrange(40), partition=0)
-        producer.flush()
-    # Only closed segments are cleaned, and one is closed when a record comes after its time.
+
+
+def roll(kafka: ApacheKafka, topic: str) -> None:
+    """Only closed segments are cleaned, and one is closed when a record comes after its time."""
+    directory = kafka.log_dir / f"{topic}-0"
+    begin = len(list(directory.glob("*.log")))
     with producer_of(kafka) as producer:
-        for number in range(8):
-            time.sleep(0.1)
-            producer.send("compacted", b"late", b"late-%d" % number, partition=0).get(WAIT_S)
+
+        def has_rolled() -> bool:
+            producer.send(topic, b"late", b"late", partition=0).get(WAIT_S)
+            return len(list(directory.glob("*.log"))) > begin
+
+        wait_until(has_rolled, f"{topic} to roll")
 
 
 def write_transactions(kafka: ApacheKafka, topic: str, partitions: tuple[int, ...], rounds: int) -> None:
@@ -209,7 +222,7 @@ def open_transaction(kafka: ApacheKafka) -> Iterator[None]:
 def wait_for_cleaner(kafka: ApacheKafka) -> None:
     """Until the cleaner has got to the end of what it may clean, in both topics."""
     path = str(kafka.log_dir / CLEANER_OFFSETS)
-    wanted = {("compacted", 0): 500, ("cleaned", 0): 50}
+    wanted = {("compacted", 0): 600, ("cleaned", 0): 100}
 
     def is_done() -> bool:
         offsets = read_offsets(Disk(), path)
@@ -240,10 +253,22 @@ def read_partition(kafka: ApacheKafka, topic: str, number: int) -> Seen:
         begin = consumer.beginning_offsets([partition])[partition]
         end = consumer.end_offsets([partition])[partition]
         records = read_up_to(consumer, partition, begin, end)
+        times = look_up_times(consumer, partition, records)
     with consumer_of(kafka, isolation_level="read_committed") as consumer:
         stable = consumer.end_offsets([partition])[partition]
         committed = read_up_to(consumer, partition, begin, stable)
-    return Seen(begin, end, stable, records, committed)
+    return Seen(begin, end, stable, records, committed, times)
+
+
+def look_up_times(
+    consumer: KafkaConsumer, partition: TopicPartition, records: list[ReadRecord]
+) -> dict[int, tuple[int, int]]:
+    known = [record.timestamp for record in records[:: max(1, len(records) // 12)]]
+    times = {}
+    for timestamp in {0, *known, *(one + 1 for one in known), 1 << 44}:
+        found = consumer.offsets_for_times({partition: timestamp})[partition]
+        times[timestamp] = NOTHING_FOUND if found is None else (found.offset, found.timestamp)
+    return times
 
 
 def read_up_to(consumer: KafkaConsumer, partition: TopicPartition, begin: int, end: int) -> list[ReadRecord]:
