@@ -13,7 +13,8 @@ Rules:
   TopicConfig asks again then.
 - Static values that cannot be used, alone or together, are a ConfigError before anything starts. A stored one
   (dynamic, of a topic, of a group) must not stop a broker: it may come from another version, or from a tool
-  that wrote past all checks. If it cannot be parsed, it is logged and counts as not set.
+  that wrote past all checks. If it cannot be parsed, or its key cannot be altered, it is logged and counts as
+  not set.
 - In one layer a finer unit comes before a coarser one: log.retention.ms before .minutes before .hours.
 - node.id and broker.id are two names for one thing. Either gives both.
 - Unknown keys are kept and described (without their value, which may be secret), and mean nothing.
@@ -25,7 +26,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kbroker.config import ConfigError, ConfigSource, Key, keys_of, replace
+from kbroker.config import READ_ONLY, ConfigError, ConfigSource, Key, keys_of, replace
 from kbroker.configuration.broker_keys import BROKER_KEYS, OF_A_LISTENER, BrokerConfig, find_broker_key
 from kbroker.configuration.checks import bounds_of, check_broker
 from kbroker.configuration.group_keys import GROUP_KEYS, GroupConfig
@@ -181,7 +182,7 @@ def _with_both_ids(static: Texts) -> Texts:
 
 
 def _without_nonsense(stored: Texts) -> Texts:
-    """What is stored for brokers and can be parsed, and the unknown keys."""
+    """What is stored for brokers and may be, and the unknown keys."""
     return {name: text for name, text in stored.items() if _makes_sense(name, text)}
 
 
@@ -189,6 +190,8 @@ def _makes_sense(name: str, text: str) -> bool:
     try:
         if found := find_broker_key(name):
             found.parse(text)
+            if found.update == READ_ONLY:
+                raise ConfigError(f"{name} cannot be altered while a broker runs")
     except ConfigError as error:
         logger.error("ignoring what is stored for brokers: %s", error)
         return False

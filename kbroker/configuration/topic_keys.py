@@ -31,7 +31,7 @@ HOUR_MS = 60 * MINUTE_MS
 WEEK_MS = 7 * DAY_MS
 
 NO_TIERS = "there is no tiered storage; everything is local"
-THROTTLED_REPLICAS = Form(r"\*|(\d+:\d+(,\d+:\d+)*)?", "a list of PARTITION:BROKER, or *")
+THROTTLED_REPLICAS = Form(r"\*|([0-9]+:[0-9]+(,[0-9]+:[0-9]+)*)?", "a list of PARTITION:BROKER, or *")
 
 
 @table

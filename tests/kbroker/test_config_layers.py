@@ -78,9 +78,23 @@ def test_other_keys_in_several_units() -> None:
 
 
 def test_a_stronger_layer_counts_before_a_finer_unit() -> None:
-    """Only the finest can be stored, but whoever stored another one past all checks meant it."""
-    layers = Configuration({"log.retention.ms": "4"}, dynamic_broker={"log.retention.hours": "1"})
-    assert layers.topic().retention_ms == HOUR_MS
+    layers = Configuration(
+        {"log.flush.scheduler.interval.ms": "1"}, dynamic_default={"log.flush.interval.ms": "2"}
+    )
+    assert layers.topic().flush_ms == 2
+
+
+def test_what_cannot_be_altered_is_not_taken_from_the_store(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever can write there must not be able to move a broker's listeners."""
+    layers = Configuration(
+        dynamic_broker={"listeners": "PLAINTEXT://0.0.0.0:9092", "log.retention.hours": "1"}
+    )
+    assert layers.broker.listeners == ("PLAINTEXT://127.0.0.1:9092",)
+    assert layers.topic() == TopicConfig()
+    assert [record.getMessage() for record in caplog.records] == [
+        "ignoring what is stored for brokers: listeners cannot be altered while a broker runs",
+        "ignoring what is stored for brokers: log.retention.hours cannot be altered while a broker runs",
+    ]
 
 
 def test_a_coarse_unit_has_its_own_range() -> None:
