@@ -132,6 +132,8 @@ class TopicState:
     leadership: dict[int, LeaderAndIsr] = field(default_factory=dict)
     has_partitions_node: bool = False
     """Whether the node above those of the partitions exists; it may not, if somebody else made the topic."""
+    is_id_new: bool = False
+    """Whether the id is not in the store yet: Kafka before 2.8 wrote none."""
     partition_nodes: dict[int, None] = field(default_factory=dict)
     """The partitions whose own node exists; it may, without the `state` node below."""
 
@@ -170,7 +172,7 @@ class ReplicaDeletion(Enum):
 
 @dataclass(slots=True)
 class Deletion:
-    """A topic on its way out. It is waiting until `replicas` is filled."""
+    """A topic on its way out."""
 
     replicas: dict[tuple[int, int], ReplicaDeletion] = field(default_factory=dict)
     """By partition and broker."""
@@ -190,6 +192,9 @@ class ClusterState:
     configs: dict[Entity, EntityConfig] = field(default_factory=dict)
     deletions: dict[str, Deletion] = field(default_factory=dict)
     reassigning: dict[TopicPartition, None] = field(default_factory=dict)
+    requested_reassignments: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
+    """What is left of `/admin/reassign_partitions`."""
+    requested_reassignments_version: int = 0
     offline_replicas: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)
     """Replicas on a failed disk of a broker that is alive."""
 

@@ -1,0 +1,100 @@
+"""How a broker hears of configurations: all of them at first, and then each that is announced.
+
+`/config/changes` gets a node for every change, naming whose configuration to read again. Each broker looks at
+the nodes it has not seen, and removes those older than `KEPT_MS`, as Kafka's brokers do.
+
+- A configuration is passed on whole, and as it is now: two changes at once may be heard as one, twice.
+- After the connection was lost, everything has to be read again.
+- What makes no sense is logged and passed over: one bad node must not stop the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from controller import znodes
+from controller.metadata_store import MetadataStore, NoNode, WatchEvent, all_of, found
+from controller.znodes import ZnodeError
+
+log = logging.getLogger(__name__)
+
+KEPT_MS = 15 * 60 * 1000
+KINDS = ("topics", "brokers", "clients", "users", "ips")
+
+Heard = Callable[[str, Mapping[str, str], int | None], None]
+"""Called with a path below `/config`, such as `topics/t` or `users/u/clients/c`, what is set there now, and
+the version of the node, or None if there is none (any more)."""
+
+
+class ConfigChanges:
+    """Passes on every configuration, at first and whenever one is announced."""
+
+    def __init__(
+        self, store: MetadataStore, heard: Heard, announced: Callable[[], None], now_ms: Callable[[], int]
+    ) -> None:
+        """`announced` has to see to it that `read_new` is called soon: a watch can wait for nothing."""
+        self._store = store
+        self._heard = heard
+        self._announced = announced
+        self._now_ms = now_ms
+        self._last = ""
+
+    async def read_all(self) -> None:
+        """Everything that is set, and announcements from here on."""
+        names = await self._announcements()
+        self._last = names[-1] if names else ""
+        await self._pass_on([path for kind in KINDS for path in await self._paths_below(kind)])
+
+    async def read_new(self) -> None:
+        """What has been announced since."""
+        names = await self._announcements()
+        new = [name for name in names if name > self._last]
+        nodes = await found([self._store.get(f"{znodes.CONFIG_CHANGES}/{name}") for name in new])
+        paths: dict[str, None] = {}
+        for name, node in zip(new, nodes, strict=True):
+            self._last = name
+            if node is None:
+                continue
+            try:
+                paths[znodes.ConfigChange.decode(node.data).entity_path] = None
+            except ZnodeError:
+                log.exception("The configuration change %s makes no sense", name)
+        await self._pass_on(list(paths))
+        await self._remove_old(names)
+
+    async def _announcements(self) -> list[str]:
+        def changed(event: WatchEvent) -> None:
+            self._announced()
+
+        return await self._store.children(znodes.CONFIG_CHANGES, changed)
+
+    async def _paths_below(self, path: str) -> list[str]:
+        """The configurations of a kind; those of users have those of their clients below."""
+        names = await self._store.children(f"/config/{path}")
+        paths = [f"{path}/{name}" for name in names]
+        if path != "users":
+            return paths
+        for user in list(paths):
+            if "clients" in await self._store.children(f"/config/{user}"):
+                paths += await self._paths_below(f"{user}/clients")
+        return paths
+
+    async def _pass_on(self, paths: list[str]) -> None:
+        nodes = await found([self._store.get(f"/config/{path}") for path in paths])
+        for path, node in zip(paths, nodes, strict=True):
+            try:
+                values = {} if node is None else znodes.Config.decode(node.data)
+            except ZnodeError:
+                log.exception("The configuration of %s makes no sense", path)
+            else:
+                self._heard(path, values, None if node is None else node.stat.version)
+
+    async def _remove_old(self, names: list[str]) -> None:
+        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
+        stats = await all_of([self._store.exists(path) for path in paths])
+        for path, stat in zip(paths, stats, strict=True):
+            if stat is not None and self._now_ms() - stat.ctime_ms > KEPT_MS:
+                with suppress(NoNode):
+                    await self._store.delete(path)

@@ -1,0 +1,31 @@
+"""Which names a topic may have (conformance 12, 13)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+LONGEST = 249
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def objection_to(name: str) -> str | None:
+    """What is wrong with a name, or None."""
+    if not name:
+        return "a topic name must not be empty"
+    if name in (".", ".."):
+        return "a topic must not be called '.' or '..'"
+    if len(name) > LONGEST:
+        return f"a topic name has at most {LONGEST} characters, this one {len(name)}"
+    if _LEGAL.fullmatch(name) is None:
+        return f"{name!r}: a topic name consists of letters, digits, '.', '_' and '-'"
+    return None
+
+
+def collision(name: str, existing: Iterable[str]) -> str | None:
+    """An existing topic whose metrics would have the same name, since these have '_' for '.'."""
+    if "." not in name and "_" not in name:
+        return None
+    metric = name.replace(".", "_")
+    return next((other for other in existing if other.replace(".", "_") == metric), None)

@@ -1,0 +1,270 @@
+"""CreateTopics, DeleteTopics, CreatePartitions: each topic of a request on its own, with an error of its own.
+
+- A topic comes with its configuration, its node and the first leaders of its partitions in one go. Its node
+  and its configuration are one transaction, so there is no topic without its configuration.
+- `validate_only` answers what would be done, and does nothing.
+- A topic named twice in a request is refused once, with INVALID_REQUEST.
+- A topic that is being deleted cannot be created (TOPIC_ALREADY_EXISTS); for the others it does not exist.
+- Chance is passed in: a topic id and a start of the placement for each topic.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from controller import deletion, placement, znodes
+from controller.metadata_store import Create, Delete
+from controller.partitions import settle
+from controller.placement import Start
+from controller.plan import Plan, announcement
+from controller.state import EntityType, ReplicaAssignment, TopicPartition, TopicState
+from controller.topic_names import collision, objection_to
+from wire.api.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from wire.api.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from wire.api.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from wire.errors import ErrorCode, KafkaError
+from wire.primitives import ZERO_UUID
+
+USE_DEFAULT = -1
+TOPIC_IDS_SINCE = 6
+
+Assignments = Mapping[int, tuple[int, ...]]
+
+
+def create(
+    plan: Plan, request: CreateTopicsRequest, topic_ids: Sequence[bytes], starts: Sequence[Start]
+) -> CreateTopicsResponse:
+    """`topic_ids` and `starts` have one for each topic of the request."""
+    repeated = _repeated(topic.name for topic in request.topics)
+    asked = zip(request.topics, topic_ids, starts, strict=True)
+    results = []
+    for topic, topic_id, start in {one[0].name: one for one in asked}.values():
+        try:
+            _refuse_repeated(topic.name, repeated)
+            results.append(_create(plan, topic, topic_id, start, validate_only=request.validate_only))
+        except KafkaError as error:
+            results.append(
+                CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error))
+            )
+    return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+
+
+def _repeated(names: Iterable[object]) -> frozenset[object]:
+    return frozenset(name for name, count in Counter(names).items() if count > 1)
+
+
+def _refuse_repeated(name: object, repeated: frozenset[object]) -> None:
+    if name in repeated:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
+
+
+def _create(
+    plan: Plan, asked: CreatableTopic, topic_id: bytes, start: Start, *, validate_only: bool
+) -> CreatableTopicResult:
+    _check_name(plan, asked.name)
+    values = plan.rules.create_topic([(config.name, config.value) for config in asked.configs])
+    assignments = _assignments(plan, asked, start)
+    if not validate_only:
+        topic = TopicState(
+            asked.name,
+            topic_id,
+            version=0,
+            assignments={
+                partition: ReplicaAssignment(replicas) for partition, replicas in assignments.items()
+            },
+            has_partitions_node=True,
+        )
+        entity = (EntityType.TOPIC, asked.name)
+        plan.write(
+            plan.set_config(entity, values),
+            *([announcement(entity)] if values else ()),
+            Create(znodes.Topic.path(asked.name), znodes.Topic(topic_id, topic.assignments).encode()),
+            Create(znodes.Topic.partitions_path(asked.name)),
+        )
+        add(plan, topic)
+    return CreatableTopicResult(
+        name=asked.name,
+        topic_id=ZERO_UUID if validate_only else topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=len(assignments),
+        replication_factor=len(assignments[0]),
+        configs=plan.rules.describe_topic(values),
+    )
+
+
+def add(plan: Plan, topic: TopicState) -> None:
+    """A topic that is in the store; its partitions get leaders."""
+    plan.state.add_topic(topic)
+    settle(plan, list(topic.partitions()))
+
+
+def _check_name(plan: Plan, name: str) -> None:
+    if (objection := objection_to(name)) is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, objection)
+    if name in plan.state.deletions:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is being deleted")
+    if name in plan.state.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
+    if (other := collision(name, plan.state.topics)) is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic {name} cannot be told from {other} in the names of metrics",
+        )
+
+
+def _assignments(plan: Plan, asked: CreatableTopic, start: Start) -> Assignments:
+    brokers = plan.state.staying_brokers()
+    if asked.assignments:
+        return _manual_assignments(asked, [broker.broker_id for broker in brokers])
+    if asked.replication_factor != USE_DEFAULT and asked.replication_factor <= 0:
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "a partition needs at least one replica")
+    partitions = plan.rules.num_partitions if asked.num_partitions == USE_DEFAULT else asked.num_partitions
+    replication_factor = asked.replication_factor
+    if replication_factor == USE_DEFAULT:
+        replication_factor = plan.rules.default_replication_factor
+    return placement.place(brokers, partitions, replication_factor, start)
+
+
+def _manual_assignments(asked: CreatableTopic, live: Sequence[int]) -> Assignments:
+    if asked.num_partitions != USE_DEFAULT or asked.replication_factor != USE_DEFAULT:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "a manual assignment goes with -1 partitions and -1 as replication factor",
+        )
+    assignments = {one.partition_index: tuple(one.broker_ids) for one in asked.assignments}
+    if sorted(one.partition_index for one in asked.assignments) != list(range(len(asked.assignments))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "the partitions assigned are not 0, 1, 2 and so on, once each",
+        )
+    placement.check_manual(assignments.values(), live)
+    return dict(sorted(assignments.items()))
+
+
+def delete(plan: Plan, request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
+    asked = [(topic.name, topic.topic_id) for topic in request.topics]
+    if version < TOPIC_IDS_SINCE:
+        asked = [(name, ZERO_UUID) for name in request.topic_names]
+    repeated = _repeated(asked)
+    responses = []
+    for name, topic_id in dict.fromkeys(asked):
+        try:
+            _refuse_repeated((name, topic_id), repeated)
+            topic = _topic_to_delete(plan, name, topic_id)
+        except KafkaError as error:
+            responses.append(
+                DeletableTopicResult(
+                    name=name, topic_id=topic_id, error_code=error.code, error_message=str(error)
+                )
+            )
+        else:
+            deletion.mark(plan, topic.name)
+            responses.append(
+                DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
+            )
+    return DeleteTopicsResponse(throttle_time_ms=0, responses=responses)
+
+
+def _topic_to_delete(plan: Plan, name: str | None, topic_id: bytes) -> TopicState:
+    if not plan.rules.delete_topic_enable:
+        raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
+    if (name is None) == (topic_id == ZERO_UUID):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id")
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if name is None:
+        name, unknown = plan.state.topic_names.get(topic_id, ""), ErrorCode.UNKNOWN_TOPIC_ID
+    if name not in plan.state.topics or name in plan.state.deletions:
+        raise KafkaError(unknown)
+    return plan.state.topics[name]
+
+
+def grow(plan: Plan, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    repeated = _repeated(topic.name for topic in request.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        code, message = ErrorCode.NONE, None
+        try:
+            _refuse_repeated(topic.name, repeated)
+            added = _partitions_to_add(plan, topic)
+        except KafkaError as error:
+            code, message = error.code, str(error)
+        else:
+            if not request.validate_only:
+                _add_partitions(plan, plan.state.topics[topic.name], added)
+        results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
+    return CreatePartitionsResponse(throttle_time_ms=0, results=results)
+
+
+def _partitions_to_add(plan: Plan, asked: CreatePartitionsTopic) -> Assignments:
+    if asked.name not in plan.state.topics or asked.name in plan.state.deletions:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    existing = plan.state.topics[asked.name].assignments
+    if any(assignment.is_reassigning for assignment in existing.values()):
+        raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS)
+    added = asked.count - len(existing)
+    if added <= 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"the topic has {len(existing)} partitions: {asked.count} is not more",
+        )
+    brokers = plan.state.staying_brokers()
+    if asked.assignments is None:
+        return placement.grow(brokers, {p: one.replicas for p, one in existing.items()}, asked.count)
+    if len(asked.assignments) != added:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{len(asked.assignments)} assignments for {added} partitions",
+        )
+    replication_factor = len(existing[min(existing)].replicas)
+    manual = [tuple(one.broker_ids) for one in asked.assignments]
+    placement.check_manual(manual, [broker.broker_id for broker in brokers], replication_factor)
+    return dict(enumerate(manual, len(existing)))
+
+
+def _add_partitions(plan: Plan, topic: TopicState, added: Assignments) -> None:
+    topic.assignments.update(
+        (partition, ReplicaAssignment(replicas)) for partition, replicas in added.items()
+    )
+    plan.write(plan.set_assignments(topic))
+    settle(plan, [TopicPartition(topic.name, partition) for partition in added])
+
+
+def appeared(plan: Plan, topics: Sequence[TopicState]) -> None:
+    """Somebody else has written these topics into the store."""
+    new = [topic for topic in topics if topic.name not in plan.state.topics]
+    write_new_ids(plan, new)
+    for topic in new:
+        add(plan, topic)
+
+
+def write_new_ids(plan: Plan, topics: Iterable[TopicState]) -> None:
+    """Write the ids of topics that had none."""
+    for topic in topics:
+        if topic.is_id_new:
+            plan.write(plan.set_assignments(topic))
+            topic.is_id_new = False
+
+
+def to_be_deleted(plan: Plan, names: Sequence[str]) -> None:
+    """Somebody has asked in the store for the end of these topics. Marks for unknown topics are removed."""
+    for name in names:
+        if name not in plan.state.topics:
+            plan.write(Delete(znodes.DeleteTopic.path(name)))
+        elif name not in plan.state.deletions:
+            deletion.begin(plan, name)
