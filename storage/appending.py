@@ -94,17 +94,22 @@ def append_as_leader(
 ) -> list[Appended | KafkaError]:
     """Append batches in order; an outcome for each. They may be refused with 10, 18, 45, 47, 48, 52.
 
-    `guards` are those of producers whose transactions were verified. StorageError where the log is, or goes,
-    offline: then nothing of this call counts.
+    `guards` are those of producers whose transactions were verified. KafkaError 6 in an epoch that is over
+    (conformance 91). StorageError where the log is, or goes, offline: then nothing of this call counts.
     """
     if log.offline is not None:
         raise log.offline
+    if leader_epoch < log.leader_epochs.latest:
+        why = (
+            f"{log.name} has been written in leader epoch {log.leader_epochs.latest}, {leader_epoch} is over"
+        )
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
     outcomes: list[Appended | KafkaError] = []
     run = Run(log.log_end_offset)
     terms = leader_epoch, now_ms, origin, guards, transaction_version
     try:
-        if leader_epoch > log.leader_epochs.latest:
-            log.leader_epochs.assign(leader_epoch, log.log_end_offset)
+        if leader_epoch != log.leader_epochs.latest:
+            log.assign_leader_epoch(leader_epoch)
         for batch, header in batches:
             try:
                 outcomes.append(_stage(log, run, batch, header, *terms))

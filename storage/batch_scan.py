@@ -112,12 +112,12 @@ def check_batches(
     offset: int,
     begin: int,
     end_offset: int,
-    epoch_at: Callable[[int], int] = lambda offset: NO_LEADER_EPOCH,
+    is_possible_epoch: Callable[[int], bool] = lambda epoch: True,
 ) -> tuple[int, int, CorruptBatch | None]:
     """Verify whole batches that were read at `begin`, from the one that reaches `offset` to `end_offset`.
 
     How many bytes are good, the offset after them, and what is wrong with the rest. What the checksum does
-    not cover is compared: offsets with the batches around, leader epochs with what `epoch_at` says.
+    not cover is compared: offsets with the batches around, leader epochs with those that are known.
     """
     size, next_offset, known_epoch = 0, offset, NO_LEADER_EPOCH
     why = None
@@ -128,15 +128,15 @@ def check_batches(
         base_offset, length, epoch, magic, crc, delta = _CHECKED.unpack_from(data, size)
         following = size + length + LOG_OVERHEAD
         end = base_offset + delta + 1
-        limit = base_offset_at(data, following) if following < len(data) else end_offset
+        limit = end_offset if following >= len(data) else base_offset_at(data, max(following, size))
         if magic != MAGIC or not size + HEADER_SIZE <= following <= len(data):
             why = "no batch begins here"
         elif crc_of(data, size, following - size) != crc:
             why = f"the checksum of the batch at offset {base_offset} does not match"
         elif not next_offset < end <= limit:
             why = f"a batch from offset {base_offset} to {end - 1}, not {next_offset} to {limit}"
-        elif epoch != known_epoch and epoch_at(base_offset) not in (epoch, NO_LEADER_EPOCH):
-            why = f"the batch at offset {base_offset} has leader epoch {epoch}, not {epoch_at(base_offset)}"
+        elif epoch != known_epoch and not is_possible_epoch(epoch):
+            why = f"there never was the leader epoch {epoch} of the batch at offset {base_offset}"
         else:
             size, next_offset, known_epoch = following, end, epoch
     return size, next_offset, None if why is None else CorruptBatch(path, why, position=begin + size)

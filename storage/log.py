@@ -44,7 +44,7 @@ from storage.log_config import LogConfig
 from storage.producer_state import CompletedTransaction, ProducerState
 from storage.segment import DELETED, LogSegment
 from storage.segments import Segments
-from wire.record_batch import BatchHeader
+from wire.record_batch import NO_LEADER_EPOCH, BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -266,7 +266,8 @@ class UnifiedLog:
 
     def take_over(self, header: BatchHeader, buffer: Buffer, position: int) -> None:
         """What a batch that was checked elsewhere means for leader epochs, producers and transactions."""
-        if header.leader_epoch > self.leader_epochs.latest:
+        if header.leader_epoch not in (NO_LEADER_EPOCH, self.leader_epochs.latest):
+            # Also an older one: then the latest was ours, and nothing was written in it.
             self.leader_epochs.assign(header.leader_epoch, header.base_offset)
         ended = self.producers.replay(header, buffer, position)
         if ended is not None:
@@ -308,7 +309,7 @@ class UnifiedLog:
                 self.config,
                 now_ms=now_ms,
                 roll_jitter_ms=self._jitter(jitter_ms) if jitter_ms else 0,
-                epoch_at=self.leader_epochs.epoch_for,
+                is_possible_epoch=self.leader_epochs.is_possible,
             )
         )
         self.unsynced.append(partial(self.files.sync_dir, self.directory))

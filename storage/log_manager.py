@@ -102,6 +102,7 @@ class LogManager:
         self._places: dict[TopicPartition, LogDirectory] = {}
         self._removals: list[tuple[LogDirectory, str, int | None]] = []
         """Directories of deleted logs, and when to remove them."""
+        self._started_ms = 0
         self._last_ms: dict[str, int] = {}
         self._flushed_ms: dict[str, int] = {}
 
@@ -129,6 +130,7 @@ class LogManager:
 
     def start(self, now_ms: int, progress: Callable[[int, int], object] = lambda done, total: None) -> None:
         """Open every log. DirectoryLocked where another broker uses a directory; `progress` counts logs."""
+        self._started_ms = now_ms
         try:
             for directory in self.directories:
                 directory.open()
@@ -330,7 +332,7 @@ class LogManager:
         self._flush_what_is_due(now_ms)
 
     def _is_due(self, what: str, interval_ms: int, now_ms: int) -> bool:
-        due = now_ms - self._last_ms.setdefault(what, now_ms) >= interval_ms
+        due = now_ms - self._last_ms.setdefault(what, self._started_ms) >= interval_ms
         if due:
             self._last_ms[what] = now_ms
         return due

@@ -29,6 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from storage import index_repair
 from storage.batch_scan import CorruptBatch, checked_batches, header_at, headers
 from storage.checkpoints import (
     LEADER_EPOCHS,
@@ -177,7 +178,7 @@ class _Opening:
                         self.config,
                         size=size,
                         created_ms=self.now_ms,
-                        epoch_at=self.leader_epochs.epoch_for,
+                        is_possible_epoch=self.leader_epochs.is_possible,
                     )
                 )
 
@@ -207,6 +208,9 @@ class _Opening:
                 logger.warning("%s does not begin at offset %d, where the log ends", segment.path, end_offset)
                 self._remove(suspects[number - 1 :])
                 break
+            if number > 1:
+                self.producers.map_end_offset = segment.base_offset
+                self.producers.take_snapshot()
             offset = max(recovery_point, segment.base_offset)
             good, end_offset = self._recover_segment(segment, offset, is_first=number == 1)
             if good < segment.size:
@@ -215,7 +219,7 @@ class _Opening:
                 break
         if self.producers.map_end_offset > end_offset:
             # The recovery point, and a snapshot, are those of a log which was then truncated.
-            self._load_producers(end_offset, end_offset)
+            self.segments.reload_producers(self.producers, end_offset, end_offset, self.now_ms)
             self.segments.active.transaction_index.truncate_to(end_offset)
         for segment in self.segments.since(recovery_point):
             segment.finish()
@@ -231,13 +235,14 @@ class _Opening:
     def _recover_segment(self, segment: LogSegment, offset: int, *, is_first: bool) -> tuple[int, int]:
         """Read what may not be durable; how many bytes of the segment are good, and the offset after them."""
         offset = self._check_transactions(segment, offset)
-        begin = position = segment.rewind_indexes(offset)
+        begin = position = index_repair.rewind(segment, offset)
         end_offset = self._offset_at(segment, position)
         if is_first:
-            self._load_producers(offset, end_offset)
+            self.segments.reload_producers(self.producers, offset, end_offset, self.now_ms)
         segment.transaction_index.truncate_to(self.producers.map_end_offset)
         try:
             for found, header, batch in checked_batches(segment.file, position, segment.size):
+                index_repair.check_range(segment, found, header)
                 segment.index_batch(found, header.size, header.last_offset, header.max_timestamp)
                 if header.base_offset >= self.producers.map_end_offset:
                     self._take_over(segment, header, batch)
@@ -262,15 +267,6 @@ class _Opening:
             return segment.base_offset
         data = segment.file.read(position, HEADER_SIZE)
         return header_at(segment.path, data, 0, position).base_offset
-
-    def _load_producers(self, last_snapshot_offset: int, end_offset: int) -> None:
-        """Bring producers to `end_offset`, or further if a snapshot not above `last_snapshot_offset` does.
-
-        They begin with the first batch there is: what was deleted, but is still there, may have begun a
-        transaction, or be resent.
-        """
-        self.producers.truncate_and_reload(self.segments[0].base_offset, last_snapshot_offset, self.now_ms)
-        self.segments.replay_producers(self.producers, end_offset)
 
     def _take_over(self, segment: LogSegment, header: BatchHeader, batch: memoryview) -> None:
         if header.leader_epoch > self.leader_epochs.latest:
@@ -309,7 +305,7 @@ class _Opening:
         self.leader_epochs.truncate_from_end(end_offset)
         self.leader_epochs.truncate_from_start(log_start_offset)
         self.producers.remove_stray_snapshots(self.segments.base_offsets)
-        self._load_producers(end_offset, end_offset)
+        self.segments.reload_producers(self.producers, end_offset, end_offset, self.now_ms)
         return UnifiedLog(
             self.files,
             self.directory,
@@ -333,7 +329,7 @@ class _Opening:
             base_offset,
             self.config,
             now_ms=self.now_ms,
-            epoch_at=self.leader_epochs.epoch_for,
+            is_possible_epoch=self.leader_epochs.is_possible,
         )
 
     def _find_leader_epochs(self) -> None:

@@ -74,13 +74,16 @@ def expire(log: UnifiedLog, now_ms: int) -> bool:
 
 
 def remove_expired_segments(log: UnifiedLog) -> int:
-    """The second step: take out the segments that lie below the log start; how many."""
+    """The second step: take out the segments that lie below the log start; how many.
+
+    They wait for the recovery point: then what they leave behind in a producer snapshot is durable.
+    """
     log.check_online()
+    limit = min(log.log_start_offset, log.recovery_point)
     expired = [
         segment
         for segment in log.segments
-        if (following := log.segments.after(segment)) is not None
-        and following.base_offset <= log.log_start_offset
+        if (following := log.segments.after(segment)) is not None and following.base_offset <= limit
     ]
     try:
         log.remove_segments(expired)

@@ -28,6 +28,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+from storage import index_repair
 from storage.batch_scan import CorruptBatch, base_offset_at, check_batches, header_at, headers
 from storage.checked_ranges import CheckedRanges
 from storage.errors import CorruptIndex
@@ -36,13 +37,12 @@ from storage.indexes import (
     MAX_RELATIVE_OFFSET,
     AbortedTransaction,
     OffsetIndex,
-    OffsetPosition,
     TimeIndex,
     TransactionIndex,
 )
 from storage.log_config import LogConfig
 from storage.producer_state import CompletedTransaction
-from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD, NO_LEADER_EPOCH
+from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD
 
 logger = logging.getLogger(__name__)
 
@@ -70,11 +70,11 @@ class LogSegment:
     __slots__ = (
         "_appended_from",
         "_checked",
-        "_epoch_at",
         "_file",
         "_files",
         "_index_interval",
         "_indexes_checked",
+        "_is_possible_epoch",
         "_largest_offset",
         "_largest_timestamp",
         "_positions",
@@ -82,6 +82,7 @@ class LogSegment:
         "_unindexed",
         "base_offset",
         "created_ms",
+        "damage",
         "directory",
         "expected_end",
         "first_timestamp",
@@ -106,12 +107,9 @@ class LogSegment:
         created_ms: int = 0,
         roll_jitter_ms: int = 0,
         suffix: str = "",
-        epoch_at: Callable[[int], int] = lambda offset: NO_LEADER_EPOCH,
+        is_possible_epoch: Callable[[int], bool] = lambda epoch: True,
     ) -> None:
-        """A segment whose log file is there, with `size` bytes in it. Opens nothing.
-
-        `epoch_at` an offset is the leader epoch of its batch, as far as that is known.
-        """
+        """A segment whose log file is there, with `size` bytes in it. Opens nothing."""
         self._files = files
         self.directory = directory
         self.base_offset = base_offset
@@ -134,13 +132,15 @@ class LogSegment:
         self._index_interval = config.index_interval_bytes
         self._indexes_checked = False
         self._unindexed = 0
+        self.damage: CorruptBatch | None = None
+        """Why the indexes could not be made again."""
         self.first_timestamp: int | None = None
         """The largest timestamp of the first batch; None where it has not been looked up."""
         self._largest_timestamp: int | None = None
         self._largest_offset = base_offset
         self._appended_from = size
         self._checked = CheckedRanges()
-        self._epoch_at = epoch_at
+        self._is_possible_epoch = is_possible_epoch
         self._positions: dict[int, int] = {}
 
     @classmethod
@@ -154,7 +154,7 @@ class LogSegment:
         now_ms: int,
         roll_jitter_ms: int = 0,
         suffix: str = "",
-        epoch_at: Callable[[int], int] = lambda offset: NO_LEADER_EPOCH,
+        is_possible_epoch: Callable[[int], bool] = lambda epoch: True,
     ) -> LogSegment:
         """A new, empty one. Its name is durable when the directory has been synced."""
         segment = cls(
@@ -165,7 +165,7 @@ class LogSegment:
             created_ms=now_ms,
             roll_jitter_ms=roll_jitter_ms,
             suffix=suffix,
-            epoch_at=epoch_at,
+            is_possible_epoch=is_possible_epoch,
         )
         file = segment._file = files.open(segment.path, create=True)
         if file.size:
@@ -192,21 +192,25 @@ class LogSegment:
         return self._file or self._open()
 
     def _open(self) -> File:
-        file = self._files.open(self.path)
-        if file.size != self.size:
+        file = self._file = self._files.open(self.path)
+        try:
+            if file.size != self.size:
+                why = f"the file has {file.size} bytes instead of {self.size}"
+                raise CorruptBatch(self.path, why, position=file.size)
+            self._check_end()
+        except BaseException:
+            self._file = None
             file.close()
-            why = f"the file has {file.size} bytes instead of {self.size}"
-            raise CorruptBatch(self.path, why, position=file.size)
-        self._file = file
-        if self.expected_end is not None:
-            self._check_end(self.expected_end)
+            raise
         return file
 
-    def _check_end(self, expected_end: int) -> None:
+    def _check_end(self) -> None:
+        """On first use after a clean shutdown, when the end was taken from a checkpoint."""
+        if self.expected_end is None:
+            return
         end = self.end_offset()
-        if end != expected_end:
-            self.release()
-            why = f"the last batch ends before offset {end} instead of {expected_end}"
+        if end != self.expected_end:
+            why = f"the last batch ends before offset {end} instead of {self.expected_end}"
             raise CorruptBatch(self.path, why, position=self.size)
         self.expected_end = None
 
@@ -217,9 +221,12 @@ class LogSegment:
 
     def finish(self) -> None:
         """No more batches for now: complete the time index, and write the indexes."""
+        self.complete_time_index()
+        self.flush_indexes()
+
+    def complete_time_index(self) -> None:
         if self.largest_timestamp >= 0:
             self.time_index.maybe_append(self.largest_timestamp, self._largest_offset, at_roll=True)
-        self.flush_indexes()
 
     def sync(self) -> None:
         """Make log and indexes durable, as far as they were written."""
@@ -317,7 +324,7 @@ class LogSegment:
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)
-        self._scan_for_largest_timestamp(self.size)
+        self.scan_for_largest_timestamp(self.size)
         return self.end_offset()
 
     def cut(self, size: int) -> None:
@@ -340,10 +347,9 @@ class LogSegment:
             return
         self._indexes_checked = True
         try:
-            self.offset_index.sanity_check()
-            self.time_index.sanity_check()
+            index_repair.check_files(self)
         except (CorruptIndex, FileNotFoundError) as error:
-            self.rebuild_indexes(error)
+            index_repair.rebuild(self, error)
 
     def _searching(self, search: Callable[[], T]) -> T:
         """The outcome of a search that relies on the indexes; if they prove wrong they are made again."""
@@ -351,81 +357,21 @@ class LogSegment:
         try:
             return search()
         except CorruptIndex as error:
-            self.rebuild_indexes(error)
+            index_repair.rebuild(self, error)
             return search()
-
-    def _trusted(self, entry: OffsetPosition) -> int:
-        """The entry's position, if that can be right."""
-        if entry.position:
-            self._check_entry(entry, self.file.read(entry.position, HEADER_SIZE), 0)
-        return entry.position
-
-    def _check_entry(self, entry: OffsetPosition, data: bytes, index: int) -> None:
-        """A batch has to begin where the entry says, and not beyond its offset.
-
-        It may end before it: that costs only time, and Kafka before 4.0 wrote such entries on followers.
-        """
-        try:
-            last_offset = header_at(self.path, data, index, entry.position).last_offset
-        except CorruptBatch as error:
-            raise CorruptIndex(self.offset_index.path, f"{entry} points nowhere: {error.why}") from error
-        if last_offset > entry.offset:
-            raise CorruptIndex(self.offset_index.path, f"{entry} points to offset {last_offset}")
 
     def reset_indexes(self) -> None:
         """As for an empty segment."""
         for index in self._indexes():
             index.reset()
-        self._indexes_checked = True
         self.first_timestamp = None
-        self._set_largest(-1, self.base_offset)
-        self._unindexed = 0
+        self.set_largest_timestamp(-1, self.base_offset)
+        self.restart_index_interval()
 
-    def rebuild_indexes(self, reason: object) -> None:
-        """Make offset and time index again from the batches."""
-        logger.warning("%s; rebuilding the indexes of %s", reason, self.path)
-        self.rewind_indexes(self.base_offset)
-        for position, header in headers(self.file, 0, self.size):
-            self.index_batch(position, header.size, header.last_offset, header.max_timestamp)
-
-    def rewind_indexes(self, offset: int) -> int:
-        """Drop what offset and time index say of `offset` and beyond; the position to index from again."""
-        position = 0
-        if offset > self.base_offset:
-            try:
-                position = self._rewound_to(offset)
-            except (CorruptIndex, FileNotFoundError) as error:
-                logger.warning("%s; reading all of %s", error, self.path)
-        if not position:
-            self.offset_index.reset()
-            self.time_index.reset()
-            self._set_largest(-1, self.base_offset)
+    def restart_index_interval(self) -> None:
+        """The indexes are as this process made them, and the next entry is an interval away."""
         self._indexes_checked = True
         self._unindexed = 0
-        return position
-
-    def _rewound_to(self, offset: int) -> int:
-        self.offset_index.sanity_check()
-        self.time_index.sanity_check()
-        entry = self.offset_index.lookup(offset)
-        if self._trusted(entry):
-            self.offset_index.truncate_to(entry.offset + 1)
-            self.time_index.truncate_to(entry.offset + 1)
-            self._check_last_time()
-            self._scan_for_largest_timestamp(entry.position)
-        return entry.position
-
-    def _check_last_time(self) -> None:
-        """The last entry of the time index has to be what its batch says."""
-        timestamp, offset = self.time_index.last_entry
-        if self.time_index.entries:
-            begin = self._trusted(self.offset_index.lookup(offset))
-            for _, header in headers(self.file, begin, self.size):
-                if header.last_offset >= offset:
-                    if header.max_timestamp == timestamp:
-                        return
-                    break
-            raise CorruptIndex(self.time_index.path, f"offset {offset} does not have timestamp {timestamp}")
 
     # -- timestamps
 
@@ -447,17 +393,19 @@ class LogSegment:
         """The time index knows, since it got a last entry when the segment was closed."""
         self._check_indexes()
         if self._largest_timestamp is None:
-            self._set_largest(*self.time_index.last_entry)
+            self.set_largest_timestamp(*self.time_index.last_entry)
 
-    def _scan_for_largest_timestamp(self, end: int) -> None:
+    def scan_for_largest_timestamp(self, end: int) -> None:
         """Up to the position `end`: what follows the last entry of the time index may be larger."""
         timestamp, offset = self.time_index.last_entry
-        for _, header in headers(self.file, self._trusted(self.offset_index.lookup(offset)), end):
+        for _, header in headers(
+            self.file, index_repair.trusted(self, self.offset_index.lookup(offset)), end
+        ):
             if header.max_timestamp > timestamp:
                 timestamp, offset = header.max_timestamp, header.last_offset
-        self._set_largest(timestamp, offset)
+        self.set_largest_timestamp(timestamp, offset)
 
-    def _set_largest(self, timestamp: int, offset: int) -> None:
+    def set_largest_timestamp(self, timestamp: int, offset: int) -> None:
         """Whenever the indexes are read or changed by other means than an append."""
         self._largest_timestamp, self._largest_offset = timestamp, offset
         self.is_index_full = self.offset_index.is_full or self.time_index.is_full
@@ -480,15 +428,15 @@ class LogSegment:
         return position
 
     def _search(self, offset: int) -> int | None:
-        position = self._trusted(self.offset_index.lookup(offset))
+        position = index_repair.trusted(self, self.offset_index.lookup(offset))
         least_offset = 0
         while position < self.size:
             data = self.file.read(position, 2 * self._index_interval + HEADER_SIZE)
             index, limit = 0, len(data) - HEADER_SIZE
             while index <= limit:
                 base_offset, length, delta = SPAN.unpack_from(data, index)
-                if base_offset + delta >= offset or base_offset < least_offset or length < 0:
-                    # Either the one that is looked for, or not a batch.
+                if base_offset + delta >= offset or base_offset < least_offset or length < 0 or delta < 0:
+                    # Either the one that is looked for, or no batch.
                     header_at(self.path, data, index, position + index, least_offset)
                     return position + index
                 least_offset = base_offset + delta + 1
@@ -506,7 +454,7 @@ class LogSegment:
     def end_offset(self) -> int:
         """The offset after the last batch; the base offset where there is none."""
         end = self.base_offset
-        begin = self._searching(lambda: self._trusted(self.offset_index.last_entry))
+        begin = self._searching(lambda: index_repair.trusted(self, self.offset_index.last_entry))
         for _, header in headers(self.file, begin, self.size):
             end = header.next_offset
         return end
@@ -553,7 +501,7 @@ class LogSegment:
             entry = self.offset_index.lookup_position(begin + len(data) - HEADER_SIZE)
             if entry.position > begin:
                 size = last = entry.position - begin
-                self._check_entry(entry, data, size)
+                index_repair.check_entry(self, entry, data, size)
         limit = len(data) - HEADER_SIZE
         while size <= limit:
             following = size + SPAN.unpack_from(data, size)[1] + LOG_OVERHEAD
@@ -577,7 +525,9 @@ class LogSegment:
 
     def _check(self, data: memoryview, offset: int, begin: int, end_offset: int) -> tuple[int, int]:
         """Verify batches that are handed out for the first time, and end before one that fails."""
-        size, next_offset, error = check_batches(self.path, data, offset, begin, end_offset, self._epoch_at)
+        size, next_offset, error = check_batches(
+            self.path, data, offset, begin, end_offset, self._is_possible_epoch
+        )
         if error is not None:
             logger.error("%s", error)
             if not size:

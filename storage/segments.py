@@ -78,11 +78,16 @@ class Segments:
         """The one that holds `offset`, and all after it."""
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
 
-    def replay_producers(self, producers: ProducerState, end_offset: int) -> None:
-        """Bring producer state from where it is to `end_offset`, by the headers of the batches between.
+    def reload_producers(
+        self, producers: ProducerState, last_snapshot_offset: int, end_offset: int, now_ms: int
+    ) -> None:
+        """Bring producers to `end_offset`, or further if a snapshot not above `last_snapshot_offset` does.
 
-        Transactions that end on the way are in the transaction indexes already.
+        They begin with the first batch there is, or a snapshot before it: what lies below the log start may
+        have begun a transaction, or be resent. Transactions that end on the way are in the indexes already.
         """
+        before_all = max(self._bases[0] - 1, 0)
+        producers.truncate_and_reload(before_all, last_snapshot_offset, now_ms)
         if producers.map_end_offset >= end_offset:
             return
         for segment in self.since(producers.map_end_offset):

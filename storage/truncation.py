@@ -37,8 +37,7 @@ def truncate_to(log: UnifiedLog, offset: int, now_ms: int) -> bool:
         log.set_offsets(min(log.log_start_offset, end), end, min(log.recovery_point, end))
         log.leader_epochs.truncate_from_end(end)
         log.leader_epochs.flush()
-        log.producers.truncate_and_reload(log.segments[0].base_offset, end, now_ms)
-        log.segments.replay_producers(log.producers, end)
+        log.segments.reload_producers(log.producers, end, end, now_ms)
         log.producers.high_watermark_updated(log.high_watermark)
     except BaseException as error:
         raise log.fail(error) from error
