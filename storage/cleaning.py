@@ -12,8 +12,8 @@ Rules:
   any time.
 - Segments are cleaned from the first on, also those that are clean: their keys may have come again. Several
   small ones become one of at most segment.bytes. One that would come out as it is is left alone.
-- The checksum of every batch is verified before anything is decided by it. A batch that proves damaged ends
-  the cleaning with a CorruptFile.
+- Every batch is verified before anything is decided by it, also what the checksum does not cover. One that
+  proves damaged ends the cleaning with a CorruptFile.
 - Where the map of keys is full, `end_offset` is where it stopped. Batches behind that are copied as they
   are.
 - `throttle` is told of all bytes read and written, some 256 KiB at a time, and may take its time.
@@ -72,6 +72,8 @@ class Assignment:
     """Aborted transactions that reach into the sources, and whose markers lie behind them."""
     last_batches: Mapping[int, LastBatch]
     """Of every producer that is remembered."""
+    is_possible_epoch: Callable[[int], bool]
+    """Whether there can be a batch of this leader epoch."""
     now_ms: int
 
     @property
@@ -272,10 +274,21 @@ class Cleaning:
         file = self.assignment.files.open(self.assignment.path(source, ".log"), read_only=True)
         try:
             for position, header, batch in checked_batches(file, 0, source.size if end is None else end):
+                self._check(source, position, header)
                 yield position, header, batch
                 self._pace(header.size)
         finally:
             file.close()
+
+    def _check(self, source: Source, position: int, header: BatchHeader) -> None:
+        """What neither the checksum nor the neighbours would show."""
+        if header.base_offset < source.base_offset or header.next_offset > source.next_base_offset:
+            why = f"a batch from offset {header.base_offset} to {header.last_offset} does not belong here"
+        elif not self.assignment.is_possible_epoch(header.leader_epoch):
+            why = f"there never was the leader epoch {header.leader_epoch}"
+        else:
+            return
+        raise self._damaged(source, position, why)
 
     def _pace(self, size: int) -> None:
         self._unpaced += size
@@ -292,8 +305,8 @@ class Cleaning:
         if self.is_cancelled:
             raise CleaningCancelled
 
-    def _damaged(self, source: Source, position: int, error: Exception) -> CorruptBatch:
-        return CorruptBatch(self.assignment.path(source, ".log"), str(error), position=position)
+    def _damaged(self, source: Source, position: int, why: object) -> CorruptBatch:
+        return CorruptBatch(self.assignment.path(source, ".log"), str(why), position=position)
 
 
 class _Output:

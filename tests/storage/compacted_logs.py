@@ -141,18 +141,13 @@ class Writer:
                 "base_sequence": sequence,
                 "transactional": transactional,
             }
-        first = self.append(build_batch(entries, codec=codec, **options))
+        batch = build_batch(entries, codec=codec, **options)
+        first = self.log.log_end_offset
         written = [Written(first + i, self.now_ms + i % 3, *pair) for i, pair in enumerate(pairs)]
-        self.events.append(
-            Event(
-                producer_id,
-                epoch,
-                sequence + len(pairs),
-                transactional,
-                written,
-                None,
-                first + len(pairs) - 1,
-            )
+        last_offset = first + len(pairs) - 1
+        self._append(
+            batch,
+            Event(producer_id, epoch, sequence + len(pairs), transactional, written, None, last_offset),
         )
         return first
 
@@ -162,18 +157,23 @@ class Writer:
         epoch, sequence = self._state_of(producer_id)
         if bump:
             epoch, sequence = epoch + 1, 0
-        offset = self.append(control_batch(kind, producer_id, epoch, 0, self.now_ms), Origin.COORDINATOR)
-        self.events.append(Event(producer_id, epoch, sequence, True, [], kind, offset))
+        offset = self.log.log_end_offset
+        self._append(
+            control_batch(kind, producer_id, epoch, 0, self.now_ms),
+            Event(producer_id, epoch, sequence, True, [], kind, offset),
+        )
         return offset
 
-    def append(self, batch: bytes, origin: Origin = Origin.CLIENT) -> int:
-        header = BatchHeader.parse(batch)
-        log = self.log
+    def _append(self, batch: bytes, event: Event) -> None:
+        # Noted before it is written: if the power goes meanwhile, it may be there or not.
+        self.events.append(event)
+        log, header = self.log, BatchHeader.parse(batch)
+        origin = Origin.CLIENT if event.kind is None else Origin.COORDINATOR
         (outcome,) = log.append_as_leader([(batch, header)], self.leader_epoch, self.now_ms, origin=origin)
         if isinstance(outcome, KafkaError):
             raise outcome
+        assert outcome.last_offset == event.last_offset
         log.high_watermark = log.log_end_offset
-        return outcome.first_offset
 
     def roll(self) -> None:
         """Close the active segment, durably."""
@@ -204,6 +204,17 @@ class Writer:
             else:
                 found += event.written
         return sorted(one for one in found if self.log.log_start_offset <= one.offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the oldest open transaction begins, or the log ends."""
+        begun: dict[int, int] = {}
+        for event in self.events:
+            if event.kind is not None:
+                begun.pop(event.producer_id, None)
+            elif event.transactional:
+                begun.setdefault(event.producer_id, event.written[0].offset)
+        return min(begun.values(), default=self.log.log_end_offset)
 
     def last_values(self) -> dict[bytes, bytes]:
         """What a reader of everything that is stable ends up with: keys without a value are gone."""
