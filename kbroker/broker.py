@@ -1,10 +1,14 @@
 """The composition root: what one broker is made of, and the order in which it starts and stops.
 
-The only module that opens a socket, draws a random number or installs a signal handler; everything else is
+The only module that reads the clock, draws a random number or starts a thread or task; everything else is
 given what it needs. One event loop owns all state, and nothing here is touched from another thread.
 
-Start: bind, listen, say that it is ready. Stop: accept nothing more, let replies already written drain for at
-most `DRAIN_S`, then cut what is left. A broker serves once; there is no restart.
+Start: bind, open the logs, join the cluster (`kbroker.membership`: registration, election), wait until the
+controller has told this broker what it leads, then accept connections and say so. Stop, the other way round:
+accept nothing more, let replies already written drain for at most `DRAIN_S`, leave the cluster, close the
+logs cleanly. A broker serves once; there is no restart.
+
+A Broker without a metadata store knows only itself and has the partitions that somebody else gives it.
 """
 
 from __future__ import annotations
@@ -12,68 +16,42 @@ from __future__ import annotations
 import asyncio
 import base64
 import random
-import re
 import signal
-import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING
 
+from controller import events
+from kbroker.configuration.layers import Configuration
 from kbroker.connection import Connection
+from kbroker.context import Parked
 from kbroker.coordinator_runtime import GroupCoordinator
 from kbroker.coordinators.classic_group import GroupConfig
 from kbroker.dispatch import Dispatcher
 from kbroker.fetch_sessions import FetchSessions
 from kbroker.handlers import HANDLERS, Handler
+from kbroker.listeners import PLAINTEXT, Listener
 from kbroker.metadata_cache import MetadataCache
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
+from kbroker.settings import Settings, produce_rules
 from storage.files import Disk
-from storage.log_config import LogConfig
 from storage.log_manager import LogManager
+from wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from wire.api.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataRequest
 from wire.errors import ErrorCode, KafkaError
-from wire.internal import CONSUMER_OFFSETS
+from wire.internal import CONSUMER_OFFSETS, INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from controller.controller import Controller
+    from kbroker.membership import Membership
 
 DRAIN_S = 1.0
-MAX_REQUEST_BYTES = 104857600
+TICK_MS = 1000
 RECEIVE_BUFFER_BYTES = 256 * 1024
-FETCH_MAX_BYTES = 57_671_680
-FETCH_SESSIONS = 1000
 THREADS = 4
-OFFSETS_PARTITIONS = 50
-LISTENER = "PLAINTEXT"
-
-_LISTENER = re.compile(r"(?P<protocol>\w+)://(\[(?P<ipv6>[^\]]+)\]|(?P<name>[^:\[\]/]+)):(?P<port>\d{1,5})")
-_ANY_ADDRESS = ("0.0.0.0", "::")
-
-
-class Listener(NamedTuple):
-    """Where clients connect, and what they are told to connect to."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """`PLAINTEXT://HOST:PORT`, as Kafka writes it. ValueError says what is wrong with it."""
-        match = _LISTENER.fullmatch(text)
-        if match is None:
-            raise ValueError(f"listener {text!r} is not of the form PLAINTEXT://HOST:PORT")
-        if match["protocol"] != "PLAINTEXT":
-            raise ValueError(f"listener {text!r}: only PLAINTEXT is served")
-        host, port = match["ipv6"] or match["name"], int(match["port"])
-        if port > 65535:
-            raise ValueError(f"listener {text!r}: a port is at most 65535")
-        if host in _ANY_ADDRESS:
-            raise ValueError(f"listener {text!r}: clients need an address that they can connect to")
-        return cls(host, port)
-
-    def bind(self) -> socket.socket:
-        """A listening socket on the first address that the host has."""
-        family, _, _, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family)
+USE_DEFAULT = -1
 
 
 class Broker:
@@ -84,42 +62,185 @@ class Broker:
         listener: Listener,
         handlers: Mapping[int, Handler] = HANDLERS,
         *,
-        data: str | None = None,
-        durability: Durability = Durability.AUTO,
+        configuration: Configuration | None = None,
+        data: Sequence[str] = (),
+        durability: Durability | None = None,
+        node_id: int = 1,
     ) -> None:
-        """`data` is the directory of the logs; without one there are none."""
-        self.node_id = 1
+        """`data` are the directories of the logs; without one there are none."""
+        configuration = configuration or Configuration()
+        values = configuration.broker
+        durability = durability or Durability(values.kbroker_flush)
+        self.node_id = node_id
         self.cluster_id = new_cluster_id()
+        self.broker_epoch = -1
         self.listener = listener
         self.handlers = handlers
         self.dispatcher = Dispatcher(self)
-        self.max_request_bytes = MAX_REQUEST_BYTES
+        self.settings = Settings(configuration, node_id)
+        self.settings.changed = self._settings_changed
+        self.max_request_bytes = values.socket_request_max_bytes
+        self.fetch_max_bytes = values.fetch_max_bytes
         # One for all connections: a read is handled to its end before the loop starts the next one.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connections: set[Connection] = set()
-        self.fetch_max_bytes = FETCH_MAX_BYTES
-        self.fetch_sessions = FetchSessions(FETCH_SESSIONS, lambda: random.randrange(1, 1 << 31))
+        self.fetch_sessions = FetchSessions(
+            values.max_incremental_fetch_session_cache_slots, lambda: random.randrange(1, 1 << 31)
+        )
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kbroker")
         self.logs = LogManager(
             Disk(durable=durability is not Durability.NEVER),
-            [data] if data else [],
-            config_for=lambda topic: LogConfig(),
+            data,
+            config_for=lambda topic: self.settings.topic(topic).log_config(),
             submit=self._threads.submit,
             call=self._call_from_thread,
             unique=lambda: uuid.uuid4().hex,
         )
         self.replicas = ReplicaManager(
-            self.node_id, self.now_ms, self.logs, durability, leadership=self._leadership_changed
+            node_id,
+            self.now_ms,
+            self.logs,
+            durability,
+            configure=self._configure,
+            leadership=self._leadership_changed,
         )
-        self.groups = GroupCoordinator(
-            self.replicas, self, GroupConfig(), new_member_id, lambda: OFFSETS_PARTITIONS
-        )
-        self.create_topics: Callable[[Sequence[str]], object] = lambda names: None
-        """Asks the controller for topics that clients named; a broker without one creates none."""
         self.metadata = MetadataCache()
-        self.broker_epoch = -1
+        self.groups = GroupCoordinator(
+            self.replicas,
+            self,
+            group_config(configuration),
+            new_member_id,
+            lambda: self.settings.configuration.broker.offsets_topic_num_partitions,
+        )
+        self.membership: Membership | None = None
+        self._being_created: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    # -- time and tasks
+
+    @staticmethod
+    def now_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+    def call_later_ms(self, delay_ms: int, call: Callable[[], object]) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(delay_ms / 1000, call)
+
+    def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Run something beside everything else, until it is done or the broker stops."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _call_from_thread(self, call: Callable[[], object]) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(call)
+
+    # -- start and stop
+
+    async def start(self, join: Callable[[Broker], Membership] | None = None) -> None:
+        """From here on `listener` has the port that was really taken. `join` makes the way into a cluster."""
+        loop = self._loop = asyncio.get_running_loop()
+        server_socket = self.listener.bind()
+        self.listener = self.listener._replace(port=server_socket.getsockname()[1])
+        try:
+            self.logs.start(self.now_ms())
+            if join is None:
+                self.metadata.update(self._alone())
+            else:
+                self.membership = join(self)
+                await self.membership.join()
+        except BaseException:
+            server_socket.close()
+            raise
+        self._server = await loop.create_server(lambda: Connection(self), sock=server_socket)
+        self._tick()
+
+    def _alone(self) -> UpdateMetadataRequest:
+        """What a broker without a cluster knows: itself."""
+        host, port = self.listener
+        endpoint = UpdateMetadataEndpoint(host=host, port=port, listener=PLAINTEXT, security_protocol=0)
+        myself = UpdateMetadataBroker(id=self.node_id, endpoints=[endpoint], rack=None)
+        return UpdateMetadataRequest(controller_id=self.node_id, controller_epoch=0, live_brokers=[myself])
+
+    def _tick(self) -> None:
+        """Retention, checkpoints and what else the logs do from time to time."""
+        self.logs.tick(self.now_ms())
+        self._ticking = self.call_later_ms(TICK_MS, self._tick)
+
+    async def stop(self) -> None:
+        """Close everything; a client that does not read its replies is not waited for."""
+        if self._server is not None:
+            self._server.close()
+            self._ticking.cancel()
+        closing = list(self.connections)
+        for connection in closing:
+            connection.close()
+        if closing:
+            await asyncio.wait([connection.closed for connection in closing], timeout=DRAIN_S)
+        for connection in closing:
+            connection.abort()
+        self.groups.stop()
+        if self.membership is not None:
+            await self.membership.leave()
+        for task in self._tasks:
+            task.cancel()
+        while not self.logs.flusher.is_idle:  # noqa: ASYNC110 -- threads are finishing what was begun
+            await asyncio.sleep(0.001)
+        self.logs.close(self.broker_epoch)
+        self._threads.shutdown()
+
+    # -- requests
+
+    def end_turn(self) -> None:
+        """What requests staged is carried out: before a request that must see it, and after every read."""
+        self.replicas.append_staged()
+
+    def ask_controller(self, question: events.Question) -> Parked:
+        parked = Parked()
+        self._controller().ask(question, parked.complete)
+        return parked
+
+    def ask_to_create(self, request: CreateTopicsRequest) -> Parked:
+        parked = Parked()
+        self._controller().create_topics(request, parked.complete)
+        return parked
+
+    def next_producer_id(self, told: Callable[[int], object]) -> None:
+        if self.membership is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self.membership.producer_ids.next(told)
+
+    def create_topics(self, names: Sequence[str]) -> None:
+        """Create topics that clients named, or that the broker itself needs, with their defaults."""
+        values = self.settings.configuration.broker
+        wanted = [name for name in names if name in INTERNAL_TOPICS or values.auto_create_topics_enable]
+        wanted = [name for name in wanted if name not in self._being_created]
+        if self.membership is None or not wanted:
+            return
+        self._being_created.update(wanted)
+        request = CreateTopicsRequest(topics=[self._topic(name) for name in wanted], timeout_ms=0)
+        self.membership.controller.create_topics(
+            request, lambda response: self._being_created.difference_update(wanted)
+        )
+
+    def _topic(self, name: str) -> CreatableTopic:
+        topic = CreatableTopic(
+            name=name, num_partitions=USE_DEFAULT, replication_factor=USE_DEFAULT, assignments=[], configs=[]
+        )
+        if name == CONSUMER_OFFSETS:
+            values = self.settings.configuration.broker
+            topic.num_partitions = values.offsets_topic_num_partitions
+            topic.replication_factor = min(values.offsets_topic_replication_factor, len(self.metadata.nodes))
+            topic.configs = [
+                CreatableTopicConfig(name="cleanup.policy", value="compact"),
+                CreatableTopicConfig(name="segment.bytes", value=str(values.offsets_topic_segment_bytes)),
+            ]
+        return topic
+
+    # -- orders and changes
 
     def check_controller(self, controller_epoch: int, broker_epoch: int) -> None:
         """KafkaError for orders of a controller that was replaced, or to an earlier life of this broker."""
@@ -129,6 +250,11 @@ class Broker:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self.metadata.controller_epoch = controller_epoch
 
+    def _controller(self) -> Controller:
+        if self.membership is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return self.membership.controller
+
     def _leadership_changed(self, partition: HostedPartition, is_leader: bool) -> None:
         if partition.topic == CONSUMER_OFFSETS:
             if is_leader:
@@ -136,54 +262,36 @@ class Broker:
             else:
                 self.groups.resigned(partition.index)
 
-    @staticmethod
-    def now_ms() -> int:
-        return time.time_ns() // 1_000_000
+    def _configure(self, partition: HostedPartition) -> None:
+        """Give a partition what its topic's configuration says."""
+        config = self.settings.topic(partition.topic)
+        values = self.settings.configuration.broker
+        partition.log.config = config.log_config()
+        partition.min_in_sync_replicas = config.min_insync_replicas
+        partition.rules = produce_rules(
+            config,
+            self.max_request_bytes,
+            validate_records=values.kbroker_validate_records == "full",
+        )
 
-    def call_later_ms(self, delay_ms: int, call: Callable[[], object]) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(delay_ms / 1000, call)
+    def _settings_changed(self, topics: Iterable[str] | None) -> None:
+        names = None if topics is None else set(topics)
+        for partition in self.replicas:
+            if names is None or partition.topic in names:
+                self._configure(partition)
 
-    def _call_from_thread(self, call: Callable[[], object]) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(call)
 
-    async def start(self) -> None:
-        """Open the logs, then listen. From here on `listener` has the port that was really taken."""
-        self._loop = asyncio.get_running_loop()
-        self.logs.start(self.now_ms())
-        server_socket = self.listener.bind()
-        self.listener = self.listener._replace(port=server_socket.getsockname()[1])
-        loop = asyncio.get_running_loop()
-        self.metadata.update(self._alone())
-        self._server = await loop.create_server(lambda: Connection(self), sock=server_socket)
-
-    def _alone(self) -> UpdateMetadataRequest:
-        """What a broker knows before a controller tells it more: itself."""
-        host, port = self.listener
-        endpoint = UpdateMetadataEndpoint(host=host, port=port, listener=LISTENER, security_protocol=0)
-        myself = UpdateMetadataBroker(id=self.node_id, endpoints=[endpoint], rack=None)
-        return UpdateMetadataRequest(controller_id=self.node_id, controller_epoch=0, live_brokers=[myself])
-
-    def end_turn(self) -> None:
-        """What requests staged is carried out: before a request that must see it, and after every read."""
-        self.replicas.append_staged()
-
-    async def stop(self) -> None:
-        """Close everything; a client that does not read its replies is not waited for."""
-        if self._server is not None:
-            self._server.close()
-        closing = list(self.connections)
-        for connection in closing:
-            connection.close()
-        if closing:
-            await asyncio.wait([connection.closed for connection in closing], timeout=DRAIN_S)
-        for connection in closing:
-            connection.abort()
-        self.groups.stop()
-        while not self.logs.flusher.is_idle:  # noqa: ASYNC110 -- threads are finishing what was begun
-            await asyncio.sleep(0.001)
-        self.logs.close()
-        self._threads.shutdown()
+def group_config(configuration: Configuration) -> GroupConfig:
+    values = configuration.broker
+    return GroupConfig(
+        group_initial_rebalance_delay_ms=values.group_initial_rebalance_delay_ms,
+        group_max_size=values.group_max_size,
+        group_min_session_timeout_ms=values.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=values.group_max_session_timeout_ms,
+        offset_metadata_max_bytes=values.offset_metadata_max_bytes,
+        offsets_retention_ms=values.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=values.offsets_retention_check_interval_ms,
+    )
 
 
 def new_member_id(client_id: str) -> str:
@@ -196,14 +304,15 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-async def serve(listener: Listener, ready: Callable[[str, int], None]) -> None:
+async def serve(
+    broker: Broker, ready: Callable[[str, int], None], join: Callable[[Broker], Membership] | None
+) -> None:
     """Run a broker until SIGTERM or SIGINT; `ready` is called once it accepts connections."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    broker = Broker(listener)
-    await broker.start()
+    await broker.start(join)
     try:
         ready(*broker.listener)
         await stopping.wait()
@@ -211,10 +320,22 @@ async def serve(listener: Listener, ready: Callable[[str, int], None]) -> None:
         await broker.stop()
 
 
-def run(listener: Listener, ready: Callable[[str, int], None]) -> None:
+def run(
+    make: Callable[[], Broker],
+    ready: Callable[[str, int], None],
+    join: Callable[[Broker], Membership] | None = None,
+) -> None:
     """`serve` on the fastest loop there is."""
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(serve(listener, ready))
+        runner.run(_made_and_served(make, ready, join))
+
+
+async def _made_and_served(
+    make: Callable[[], Broker],
+    ready: Callable[[str, int], None],
+    join: Callable[[Broker], Membership] | None,
+) -> None:
+    await serve(make(), ready, join)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -242,7 +242,8 @@ class Shard:
             self._clock.call_later_ms(0, lambda: self.load(result.next_offset))
             return
         self.is_loading = False
-        logger.info("loaded the groups of %s", self._partition)
+        if log.log_end_offset > log.log_start_offset:
+            logger.info("loaded the groups of %s", self._partition)
         self._set_timers(self.groups.loaded(self._clock.now_ms()))
 
     def _replay_batch(self, header: BatchHeader, data: bytes | bytearray | memoryview, position: int) -> None:

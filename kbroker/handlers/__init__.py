@@ -1,8 +1,8 @@
 """What this broker answers: one row per API, and one file per row.
 
-A handler is a plain function `(broker, context, request) -> response`; it never imports another handler, nor
-the connection or dispatch. The versions here are a promise: ApiVersions advertises this table and nothing
-else, and a request outside it is not decoded.
+A handler is a plain function `(broker, context, request)` that gives a response, or a `Parked` one that comes
+later; it never imports another handler, nor the connection or dispatch. The versions here are a promise:
+ApiVersions advertises this table and nothing else, and a request outside it is not decoded.
 """
 
 from __future__ import annotations
@@ -11,8 +11,33 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.context import Context
+from kbroker.handlers.alter_configs import alter_configs
 from kbroker.handlers.api_versions import api_versions
+from kbroker.handlers.create_partitions import create_partitions
+from kbroker.handlers.create_topics import create_topics
+from kbroker.handlers.delete_groups import delete_groups
+from kbroker.handlers.delete_records import delete_records
+from kbroker.handlers.delete_topics import delete_topics
+from kbroker.handlers.describe_cluster import describe_cluster
+from kbroker.handlers.describe_configs import describe_configs
+from kbroker.handlers.describe_groups import describe_groups
+from kbroker.handlers.describe_topic_partitions import describe_topic_partitions
+from kbroker.handlers.fetch import fetch
+from kbroker.handlers.find_coordinator import find_coordinator
+from kbroker.handlers.heartbeat import heartbeat
+from kbroker.handlers.incremental_alter_configs import incremental_alter_configs
+from kbroker.handlers.init_producer_id import init_producer_id
+from kbroker.handlers.join_group import join_group
+from kbroker.handlers.leave_group import leave_group
+from kbroker.handlers.list_groups import list_groups
+from kbroker.handlers.list_offsets import list_offsets
 from kbroker.handlers.metadata import metadata
+from kbroker.handlers.offset_commit import offset_commit
+from kbroker.handlers.offset_delete import offset_delete
+from kbroker.handlers.offset_fetch import offset_fetch
+from kbroker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
+from kbroker.handlers.produce import produce
+from kbroker.handlers.sync_group import sync_group
 from wire.api import ApiKey
 from wire.schema import Versions
 
@@ -25,9 +50,37 @@ class Handler(NamedTuple):
 
     handle: Callable[[Broker, Context, Any], object]
     versions: Versions
+    advertised_from: int | None = None
+    """Where ApiVersions claims more than is served, for clients that judge by it."""
 
 
 HANDLERS: Mapping[int, Handler] = {
+    # Versions 0-2 are advertised and refused, as by Kafka: librdkafka switches features off without them.
+    ApiKey.PRODUCE: Handler(produce, Versions(3, 11), advertised_from=0),
+    ApiKey.FETCH: Handler(fetch, Versions(4, 17)),
+    ApiKey.LIST_OFFSETS: Handler(list_offsets, Versions(0, 11)),
     ApiKey.METADATA: Handler(metadata, Versions(0, 13)),
+    ApiKey.OFFSET_COMMIT: Handler(offset_commit, Versions(1, 10)),
+    ApiKey.OFFSET_FETCH: Handler(offset_fetch, Versions(1, 10)),
+    ApiKey.FIND_COORDINATOR: Handler(find_coordinator, Versions(0, 6)),
+    ApiKey.JOIN_GROUP: Handler(join_group, Versions(0, 9)),
+    ApiKey.HEARTBEAT: Handler(heartbeat, Versions(0, 4)),
+    ApiKey.LEAVE_GROUP: Handler(leave_group, Versions(0, 5)),
+    ApiKey.SYNC_GROUP: Handler(sync_group, Versions(0, 5)),
+    ApiKey.DESCRIBE_GROUPS: Handler(describe_groups, Versions(0, 6)),
+    ApiKey.LIST_GROUPS: Handler(list_groups, Versions(0, 5)),
     ApiKey.API_VERSIONS: Handler(api_versions, Versions(0, 4)),
+    ApiKey.CREATE_TOPICS: Handler(create_topics, Versions(0, 7)),
+    ApiKey.DELETE_TOPICS: Handler(delete_topics, Versions(0, 6)),
+    ApiKey.DELETE_RECORDS: Handler(delete_records, Versions(0, 2)),
+    ApiKey.INIT_PRODUCER_ID: Handler(init_producer_id, Versions(0, 5)),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(offset_for_leader_epoch, Versions(0, 4)),
+    ApiKey.DESCRIBE_CONFIGS: Handler(describe_configs, Versions(0, 4)),
+    ApiKey.ALTER_CONFIGS: Handler(alter_configs, Versions(0, 2)),
+    ApiKey.CREATE_PARTITIONS: Handler(create_partitions, Versions(0, 3)),
+    ApiKey.DELETE_GROUPS: Handler(delete_groups, Versions(0, 2)),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler(incremental_alter_configs, Versions(0, 1)),
+    ApiKey.OFFSET_DELETE: Handler(offset_delete, Versions(0, 0)),
+    ApiKey.DESCRIBE_CLUSTER: Handler(describe_cluster, Versions(0, 2)),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Handler(describe_topic_partitions, Versions(0, 0)),
 }

@@ -38,8 +38,10 @@ def unsupported_version(broker: Broker) -> ApiVersionsResponse:
 
 
 def version_range(broker: Broker, key: int) -> ApiVersion:
-    first, last = broker.handlers[key].versions
-    return ApiVersion(api_key=key, min_version=first, max_version=last)
+    _, (first, last), advertised_from = broker.handlers[key]
+    return ApiVersion(
+        api_key=key, min_version=first if advertised_from is None else advertised_from, max_version=last
+    )
 
 
 def names_software(request: ApiVersionsRequest) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.context import Context
-from kbroker.topic_names import INTERNAL_TOPICS
 from wire.api.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -18,6 +17,7 @@ from wire.api.delete_records import (
     DeleteRecordsTopicResult,
 )
 from wire.errors import ErrorCode, KafkaError
+from wire.internal import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from controller.topic_names import objection_to
 from kbroker.context import Context
 from kbroker.metadata_cache import Topic
-from kbroker.topic_names import INTERNAL_TOPICS, objection_to
 from wire.api.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -26,6 +26,7 @@ from wire.api.metadata import (
     MetadataResponseTopic,
 )
 from wire.errors import ErrorCode
+from wire.internal import INTERNAL_TOPICS
 from wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from kbroker.context import NO_REPLY, Context, HangUp, Parked
 from kbroker.produced_batches import accept
 from kbroker.replica_manager import AppendOutcome, HostedPartition
-from kbroker.topic_names import INTERNAL_TOPICS
 from wire.api.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -26,6 +25,7 @@ from wire.api.produce import (
     TopicProduceResponse,
 )
 from wire.errors import ErrorCode, KafkaError
+from wire.internal import INTERNAL_TOPICS
 from wire.record_validation import InvalidBatch
 
 if TYPE_CHECKING:

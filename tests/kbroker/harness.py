@@ -21,10 +21,12 @@ WAIT_S = 30
 class BrokerProcess:
     """`kbroker start` in a process of its own, from the ready line to the end."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, *options: str) -> None:
+        """Its data lie beside the log."""
         self.log = log
         self._log_file = log.open("w")
         command = [sys.executable, "-m", "kbroker", "start", "--listener", "PLAINTEXT://127.0.0.1:0"]
+        command += ["--data", str(log.with_suffix(".data")), *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log_file, text=True)
         assert self.process.stdout is not None
         ready = re.fullmatch(r"kbroker ready on (127\.0\.0\.1):(\d+)\n", self.process.stdout.readline())

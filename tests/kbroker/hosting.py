@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from kbroker.broker import Broker, Listener
+from kbroker.broker import Broker
 from kbroker.context import Context
 from kbroker.handlers import HANDLERS, Handler
 from kbroker.handlers.delete_groups import delete_groups
@@ -30,6 +30,7 @@ from kbroker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from kbroker.handlers.produce import produce
 from kbroker.handlers.sync_group import sync_group
 from kbroker.handlers.update_metadata import update_metadata
+from kbroker.listeners import Listener
 from kbroker.produced_batches import ProduceRules
 from kbroker.replica_manager import Durability, HostedPartition
 from storage.log_config import LogConfig
@@ -91,7 +92,7 @@ class Hosting:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         handlers = {**HANDLERS, **DATA_PLANE}
         self.broker = Broker(
-            Listener("127.0.0.1", 0), handlers, data=str(self._data), durability=self._durability
+            Listener("127.0.0.1", 0), handlers, data=[str(self._data)], durability=self._durability
         )
         try:
             await self.broker.start()

@@ -35,7 +35,9 @@ def test_a_signal_stops_it_with_status_0_and_closes_connections(
     assert broker.stop(number) == 0
     assert idle.receive() == b""
     assert halfway.receive() == b""
-    assert broker.log.read_text() == ""
+    [banner, *_] = [line for line in broker.log.read_text().splitlines() if line.startswith("kbroker ")]
+    assert "kbroker.flush=auto" in banner
+    assert str(tmp_path) in banner
 
 
 @pytest.mark.parametrize(
@@ -51,23 +53,48 @@ def test_a_signal_stops_it_with_status_0_and_closes_connections(
     ],
 )
 def test_a_bad_listener_is_one_line(listener: str, reason: str) -> None:
-    result = kbroker("start", "--listener", listener)
+    result = kbroker("start", "--listener", listener, "--data", "/nonexistent")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith(f"kbroker: listener '{listener}'")
     assert result.stderr.endswith(f"{reason}\n")
     assert result.stderr.count("\n") == 1
 
 
-def test_a_port_in_use_is_one_line() -> None:
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listener = f"PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}"
-        result = kbroker("start", "--listener", listener)
+        result = kbroker("start", "--listener", listener, "--data", str(tmp_path))
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == f"kbroker: cannot listen on {listener}: Address already in use\n"
 
 
-def test_a_host_that_does_not_exist_is_one_line() -> None:
-    result = kbroker("start", "--listener", "PLAINTEXT://no such host:9092")
+def test_a_host_that_does_not_exist_is_one_line(tmp_path: Path) -> None:
+    result = kbroker("start", "--listener", "PLAINTEXT://no such host:9092", "--data", str(tmp_path))
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.startswith("kbroker: cannot listen on PLAINTEXT://no such host:9092: ")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_data_directory_in_use_is_one_line(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "broker.log")
+    data = str(tmp_path / "broker.data")
+    result = kbroker("start", "--listener", "PLAINTEXT://127.0.0.1:0", "--data", data)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1
+    assert "another process uses the data directory" in result.stderr
+    assert broker.stop() == 0
+
+
+def test_a_bad_value_names_the_key_and_what_it_allows(tmp_path: Path) -> None:
+    result = kbroker("start", "--data", str(tmp_path), "--set", "num.partitions=none")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "num.partitions" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_server_properties_file_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("process.roles=broker,controller\nnum.partitions=3\nno.such.key=1\n")
+    broker = BrokerProcess(tmp_path / "broker.log", str(file))
+    assert broker.stop() == 0
+    assert "no.such.key" in broker.log.read_text()

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker import Broker, Listener
+from kbroker.broker import Broker
 from kbroker.context import NO_REPLY, Context, HangUp, Parked
 from kbroker.handlers import HANDLERS, Handler
+from kbroker.listeners import Listener
 from tests.kbroker.harness import RawClient
 from wire.api import ApiKey, api
 from wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse

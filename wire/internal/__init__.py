@@ -25,6 +25,8 @@ TABLES = {
     TRANSACTION_STATE: ("transaction_state",),
     SHARE_GROUP_STATE: ("share_group_state",),
 }
+INTERNAL_TOPICS = frozenset(TABLES)
+
 _INT16 = struct.Struct(">h")
 
 

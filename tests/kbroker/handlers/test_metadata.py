@@ -5,7 +5,8 @@ The refusals were measured on Kafka 4.3.1, but for "neither name nor id", where 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -19,6 +20,15 @@ ID = bytes(range(16))
 OTHER_ID = bytes(range(16, 32))
 
 Ask = Callable[[MetadataRequest, int], MetadataResponse]
+
+
+@pytest.fixture(scope="module")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """It creates no topics of its own accord."""
+    log = tmp_path_factory.mktemp("broker") / "broker.log"
+    broker = BrokerProcess(log, "--set", "auto.create.topics.enable=false")
+    yield broker
+    assert broker.stop() == 0
 
 
 @pytest.fixture
@@ -52,7 +62,7 @@ def test_all_topics_and_no_topics_are_both_an_empty_list(ask: Ask, version: int)
 
 @pytest.mark.parametrize("version", range(14))
 def test_an_unknown_name_gets_3_once_and_is_not_created(ask: Ask, version: int) -> None:
-    """conformance 11, as far as topics are not created here."""
+    """conformance 11, where the configuration does not allow creation."""
     for _ in range(2):
         topics = ask(named("b", "a", "b"), version).topics
         assert [(topic.name, topic.error_code, topic.partitions) for topic in topics] == [
@@ -94,3 +104,33 @@ def test_neither_name_nor_id_refuses_the_whole_request(ask: Ask, version: int) -
     assert [topic.error_code for topic in reply.topics] == [ErrorCode.INVALID_REQUEST] * 2
     assert reply.error_code == (ErrorCode.INVALID_REQUEST if version >= 13 else 0)
     assert reply.brokers == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "ä"])
+def test_a_name_that_cannot_be_is_invalid_and_never_created(broker: BrokerProcess, name: str) -> None:
+    """conformance 12"""
+    client = RawClient(broker.host, broker.port)
+    for _ in range(2):
+        [topic] = client.ask(named(name), ApiKey.METADATA, 12).topics
+        assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    client.socket.close()
+
+
+def test_an_unknown_topic_is_created_where_that_is_allowed(broker: BrokerProcess) -> None:
+    """conformance 11: 3 on the first reply, ready soon after; with the flag off it stays 3."""
+    client = RawClient(broker.host, broker.port)
+    refusing = named("refused")
+    refusing.allow_auto_topic_creation = False
+    for _ in range(2):
+        assert client.ask(refusing, ApiKey.METADATA, 12).topics[0].error_code == 3
+    codes = []
+    deadline = time.monotonic() + 20
+    while not codes or codes[-1]:
+        assert time.monotonic() < deadline
+        [topic] = client.ask(named("wanted"), ApiKey.METADATA, 12).topics
+        codes.append(topic.error_code)
+    assert codes[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert set(codes[1:]) <= {0, 3, 5}
+    assert topic.topic_id != ZERO_UUID
+    assert [partition.leader_id for partition in topic.partitions] == [1]
+    client.socket.close()

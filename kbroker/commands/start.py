@@ -1,0 +1,122 @@
+"""`kbroker start [server.properties] [--listener ...] [--data DIR] [--set KEY=VALUE ...]`: run a broker.
+
+Stdout carries the ready line alone, which scripts wait for; the log, and a banner that says what this broker
+promises, go to stderr. What an operator can get wrong is one line and status 2 (what was asked for) or 1 (the
+machine), never a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace, _SubParsersAction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbroker import __version__
+from kbroker.configuration.command_line import add_options, configured
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+    from kbroker.configuration.layers import Configuration
+    from kbroker.membership import Membership
+
+METADATA = "metadata.db"
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def add_to(commands: _SubParsersAction[ArgumentParser]) -> None:
+    parser = commands.add_parser("start", help="run a broker until SIGTERM or Ctrl-C")
+    parser.add_argument("file", nargs="?", type=Path, help="a server.properties file, Kafka's or kbroker's")
+    add_options(parser)
+    parser.set_defaults(run=run_start)
+
+
+def run_start(options: Namespace) -> int:
+    from controller.metadata_store import StoreError
+    from kbroker.listeners import CannotListen
+    from kbroker.membership import WrongCluster
+    from storage.errors import StorageError
+
+    try:
+        start(options)
+    except (ValueError, WrongCluster) as error:
+        return complain(f"{error}", 2)
+    except (StorageError, StoreError, CannotListen) as error:
+        return complain(f"{error}", 1)
+    except OSError as error:
+        return complain(f"cannot start: {reason_of(error)}", 1)
+    return 0
+
+
+def start(options: Namespace) -> None:
+    """Run a broker until it is told to stop."""
+    import logging
+
+    from kbroker.broker import run
+    from kbroker.configuration.layers import Configuration, warnings
+    from kbroker.configuration.properties import parse_properties
+
+    file = {} if options.file is None else parse_properties(options.file.read_bytes())
+    configuration = Configuration(configured(options, file))
+    values = configuration.broker
+    logging.basicConfig(level=values.kbroker_log_level.upper(), format=LOG_FORMAT)
+    for warning in warnings(configuration.static):
+        logging.getLogger("kbroker.configuration").warning("%s", warning)
+
+    def ready(host: str, port: int) -> None:
+        print(banner(configuration), file=sys.stderr)
+        print(f"kbroker ready on {host}:{port}", flush=True)
+
+    run(lambda: make_broker(configuration), ready, lambda broker: join(broker, configuration))
+
+
+def make_broker(configuration: Configuration) -> Broker:
+    from kbroker.broker import Broker
+    from kbroker.listeners import Listener
+
+    values = configuration.broker
+    if len(values.listeners) > 1:
+        raise ValueError("listeners: this version of kbroker takes one")
+    if values.zookeeper_connect:
+        raise ValueError("zookeeper.connect: this version of kbroker does not join clusters yet")
+    return Broker(
+        Listener.parse(values.listeners[0]),
+        configuration=configuration,
+        data=values.data_directories,
+        node_id=values.broker_id if values.broker_id >= 0 else 1,
+    )
+
+
+def join(broker: Broker, configuration: Configuration) -> Membership:
+    """A cluster of one, on a store in the first data directory."""
+    import asyncio
+
+    from controller.embedded import EmbeddedTree
+    from kbroker.membership import Membership
+
+    directory = Path(configuration.broker.data_directories[0])
+    is_durable = configuration.broker.kbroker_flush != "never"
+    tree = EmbeddedTree.open(
+        directory / METADATA, now_ms=broker.now_ms, synchronous="FULL" if is_durable else "OFF"
+    )
+    store = tree.connect(asyncio.get_running_loop().call_soon)
+    return Membership(broker, store, tree.close)
+
+
+def banner(configuration: Configuration) -> str:
+    """What this broker promises."""
+    values = configuration.broker
+    where = ", ".join(values.data_directories)
+    return f"kbroker {__version__}: data in {where}; kbroker.flush={values.kbroker_flush}; embedded metadata"
+
+
+def reason_of(error: OSError) -> str:
+    """The operating system's own words, with the file if there is one."""
+    words = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror or error)
+    return f"{error.filename}: {words}" if error.filename else words
+
+
+def complain(message: str, status: int) -> int:
+    print(f"kbroker: {message}", file=sys.stderr)
+    return status

@@ -1,0 +1,19 @@
+"""CreatePartitions: give topics more partitions.
+
+One result for each topic (conformance 17).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller import events
+from kbroker.context import Context, Parked
+from wire.api.create_partitions import CreatePartitionsRequest
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+
+
+def create_partitions(broker: Broker, context: Context, request: CreatePartitionsRequest) -> Parked:
+    return broker.ask_controller(events.CreatePartitions(request))

@@ -1,0 +1,19 @@
+"""DeleteTopics: delete topics, by name or (v6) by id.
+
+The controller decides; a topic is gone for clients at once, its files a while later (conformance 15).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller import events
+from kbroker.context import Context, Parked
+from wire.api.delete_topics import DeleteTopicsRequest
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+
+
+def delete_topics(broker: Broker, context: Context, request: DeleteTopicsRequest) -> Parked:
+    return broker.ask_controller(events.DeleteTopics(request, context.api_version))

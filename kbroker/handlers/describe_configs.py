@@ -1,0 +1,97 @@
+"""DescribeConfigs: the configuration of topics, brokers and groups, with sources and synonyms.
+
+- v1+: sources and synonyms; v3+: types and documentation. An unknown topic is 3 (conformance 18).
+- A broker describes itself; the empty name is the default of all brokers.
+- Null keys are all keys; names that are no key are left out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kbroker.config import ConfigSource
+from kbroker.configuration.describing import Entry
+from kbroker.configuration.resources import (
+    AllBrokersResource,
+    BrokerResource,
+    GroupResource,
+    Resource,
+    TopicResource,
+)
+from kbroker.context import Context
+from wire.api.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+
+
+def describe_configs(
+    broker: Broker, context: Context, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        throttle_time_ms=0, results=[describe(broker, request, one) for one in request.resources]
+    )
+
+
+def describe(
+    broker: Broker, request: DescribeConfigsRequest, asked: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=[],
+    )
+    try:
+        entries = resource(broker, asked).describe(asked.configuration_keys)
+    except KafkaError as error:
+        result.error_code, result.error_message = error.code, str(error)
+    else:
+        result.configs = [shown(entry, request) for entry in entries]
+    return result
+
+
+def resource(broker: Broker, asked: DescribeConfigsResource) -> Resource:
+    configuration = broker.settings.configuration
+    name = asked.resource_name
+    if asked.resource_type == TOPIC:
+        if name not in broker.metadata.topics:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return TopicResource(configuration, broker.settings.stored_of_topic(name))
+    if asked.resource_type == BROKER:
+        if not name:
+            return AllBrokersResource(configuration)
+        if name != str(broker.node_id):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name}")
+        return BrokerResource(configuration)
+    if asked.resource_type == GROUP and name:
+        return GroupResource(configuration)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {asked.resource_type} have no keys")
+
+
+def shown(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = [
+        DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source) for one in entry.synonyms
+    ]
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        is_default=entry.source == ConfigSource.DEFAULT_CONFIG,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=synonyms if request.include_synonyms else [],
+        config_type=entry.type,
+        documentation=entry.documentation if request.include_documentation else None,
+    )

@@ -1,0 +1,94 @@
+"""DescribeTopicPartitions: topics and their partitions, a page at a time (KIP-966).
+
+Topics come in the order of their names, all of them if none is named. A page ends after the number of
+partitions that was asked for, or 2000; the cursor says where the next one begins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.topic_names import objection_to
+from kbroker.context import Context
+from wire.api.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from wire.errors import ErrorCode
+from wire.internal import INTERNAL_TOPICS
+from wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+
+PAGE = 2000
+ALL_OPERATIONS = 0b110111111000
+"""READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS."""
+
+
+def describe_topic_partitions(
+    broker: Broker, context: Context, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    names = sorted({topic.name for topic in request.topics} or broker.metadata.topics)
+    first_partition = 0
+    if request.cursor is not None:
+        cursor = request.cursor
+        names = [name for name in names if name >= cursor.topic_name]
+        first_partition = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
+    room = min(request.response_partition_limit, PAGE)
+    response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
+    for name in names:
+        if room <= 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = describe(broker, context, name, first_partition)
+        if len(topic.partitions) > room:
+            next_index = topic.partitions[room].partition_index
+            response.next_cursor = Cursor(topic_name=name, partition_index=next_index)
+            topic.partitions = topic.partitions[:room]
+        response.topics.append(topic)
+        room -= len(topic.partitions)
+        first_partition = 0
+        if response.next_cursor is not None:
+            break
+    return response
+
+
+def describe(
+    broker: Broker, context: Context, name: str, first_partition: int
+) -> DescribeTopicPartitionsResponseTopic:
+    topic = broker.metadata.topics.get(name)
+    if topic is None:
+        unknown, invalid = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION
+        return DescribeTopicPartitionsResponseTopic(
+            error_code=unknown if objection_to(name) is None else invalid,
+            name=name,
+            topic_id=ZERO_UUID,
+            is_internal=False,
+            partitions=[],
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=name,
+        topic_id=topic.id,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=ALL_OPERATIONS,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=one.error_code,
+                partition_index=one.partition_index,
+                leader_id=one.leader_id,
+                leader_epoch=one.leader_epoch,
+                replica_nodes=one.replica_nodes,
+                isr_nodes=one.isr_nodes,
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+                offline_replicas=one.offline_replicas,
+            )
+            for one in broker.metadata.described(topic, context.listener)
+            if one.partition_index >= first_partition
+        ],
+    )

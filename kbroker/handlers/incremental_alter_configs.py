@@ -1,0 +1,21 @@
+"""IncrementalAlterConfigs: set, delete, append to or subtract from configuration values (conformance 18).
+
+Topics and brokers; the controller stores, every broker hears of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller import events
+from kbroker.context import Context, Parked
+from wire.api.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+if TYPE_CHECKING:
+    from kbroker.broker import Broker
+
+
+def incremental_alter_configs(
+    broker: Broker, context: Context, request: IncrementalAlterConfigsRequest
+) -> Parked:
+    return broker.ask_controller(events.IncrementalAlterConfigs(request))

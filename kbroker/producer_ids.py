@@ -1,0 +1,37 @@
+"""Gives out producer ids, from blocks that the metadata store lends to this broker alone (conformance 41)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+
+Told = Callable[[int], object]
+
+
+class ProducerIds:
+    """The current block, and those who wait for the next."""
+
+    def __init__(
+        self,
+        next_block: Callable[[], Awaitable[range]],
+        spawn: Callable[[Coroutine[object, object, None]], object],
+    ) -> None:
+        self._next_block = next_block
+        self._spawn = spawn
+        self._block: Iterator[int] = iter(())
+        self._waiting: list[Told] = []
+
+    def next(self, told: Told) -> None:
+        """Call `told` with an id, at once while the block lasts."""
+        producer_id = next(self._block, None)
+        if producer_id is not None and not self._waiting:
+            told(producer_id)
+            return
+        self._waiting.append(told)
+        if len(self._waiting) == 1:
+            self._spawn(self._fetch())
+
+    async def _fetch(self) -> None:
+        while self._waiting:
+            self._block = iter(await self._next_block())
+            while self._waiting and (producer_id := next(self._block, None)) is not None:
+                self._waiting.pop(0)(producer_id)

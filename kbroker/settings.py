@@ -1,0 +1,140 @@
+"""What is configured now: this broker's values, and those of each topic, as they are altered while it runs.
+
+The static part comes from the command line and `server.properties`; what is altered over the wire is stored
+below `/config` and heard of here (`heard`), at first all of it, then each change. This is also what the
+controller has to know about configuration: the controller stores texts, the tables of keys give them meaning
+(`controller.rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from controller.rules import Stored
+from controller.state import Entity, EntityType
+from controller.znodes import DEFAULT_ENTITY
+from kbroker.config import ConfigError
+from kbroker.configuration.layers import NOTHING, Configuration, Texts
+from kbroker.configuration.resources import AllBrokersResource, BrokerResource, Resource, TopicResource
+from kbroker.configuration.topic_keys import TopicConfig
+from kbroker.produced_batches import ProduceRules
+from wire.api.create_topics import CreatableTopicConfigs
+from wire.compression import Codec
+from wire.errors import ErrorCode, KafkaError
+
+CODECS = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+class Settings:
+    """The configuration in force. `changed` is called with the topics that something changed for."""
+
+    def __init__(self, configuration: Configuration, broker_id: int) -> None:
+        self.configuration = configuration
+        self.changed: Callable[[Iterable[str] | None], object] = lambda topics: None
+        """Told of topics whose configuration is another now; None stands for all of them."""
+        self._broker_id = str(broker_id)
+        self._topics: dict[str, Texts] = {}
+
+    # -- what is stored
+
+    def heard(self, path: str, values: Mapping[str, str]) -> None:
+        """All that is set at a path below `/config`, such as `topics/t`."""
+        kind, _, name = path.partition("/")
+        if kind == "topics":
+            if values:
+                self._topics[name] = values
+            else:
+                self._topics.pop(name, None)
+            self.changed([name])
+        elif kind == "brokers" and name in (self._broker_id, DEFAULT_ENTITY):
+            is_default = name == DEFAULT_ENTITY
+            self.configuration = self.configuration.with_dynamic(
+                default=values if is_default else None, broker=None if is_default else values
+            )
+            self.changed(None)
+
+    def stored_of_topic(self, topic: str) -> Texts:
+        return self._topics.get(topic, NOTHING)
+
+    def topic(self, topic: str) -> TopicConfig:
+        return self.configuration.topic(self.stored_of_topic(topic))
+
+    # -- what the controller asks
+
+    @property
+    def num_partitions(self) -> int:
+        return self.configuration.broker.num_partitions
+
+    @property
+    def default_replication_factor(self) -> int:
+        return self.configuration.broker.default_replication_factor
+
+    @property
+    def delete_topic_enable(self) -> bool:
+        return self.configuration.broker.delete_topic_enable
+
+    def unclean_leader_election(self, topic: Stored) -> bool:
+        return self.configuration.topic(topic).unclean_leader_election_enable
+
+    def create_topic(self, settings: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+        return TopicResource(self.configuration).create(settings)
+
+    def describe_topic(self, topic: Stored) -> list[CreatableTopicConfigs]:
+        return [
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in TopicResource(self.configuration, topic).describe()
+        ]
+
+    def alter(
+        self, entity: Entity, stored: Stored, changes: Iterable[tuple[str, int, str | None]]
+    ) -> dict[str, str]:
+        return self._resource(entity, stored).alter(changes)
+
+    def replace(
+        self, entity: Entity, stored: Stored, settings: Iterable[tuple[str, str | None]]
+    ) -> dict[str, str]:
+        return self._resource(entity, stored).replace(settings)
+
+    def _resource(self, entity: Entity, stored: Stored) -> Resource:
+        kind, name = entity
+        if kind is EntityType.TOPIC:
+            return TopicResource(self.configuration, stored)
+        try:
+            if name == DEFAULT_ENTITY:
+                return AllBrokersResource(self.configuration.with_dynamic(default=stored))
+            return BrokerResource(self.configuration.with_dynamic(broker=stored))
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def produce_rules(config: TopicConfig, max_batch_bytes: int, *, validate_records: bool) -> ProduceRules:
+    """What of a topic's configuration concerns a produced batch."""
+    codec = CODECS[config.compression_type]
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    return ProduceRules(
+        codec=codec,
+        compression_level=None if codec is None else levels.get(codec),
+        log_append_time=config.message_timestamp_type == "LogAppendTime",
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        require_keys="compact" in config.cleanup_policy,
+        validate_records=validate_records,
+        max_batch_bytes=max_batch_bytes,
+    )
