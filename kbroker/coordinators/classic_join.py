@@ -92,7 +92,8 @@ def join(group: ClassicGroup, joiner: Joiner, new_member_id: NewMemberId, step: 
     elif not group.supports(joiner.protocol_type, joiner.protocols):
         step.reply(joiner.token, join_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, joiner.member_id))
     elif joiner.member_id == "":
-        _join_anew(group, joiner, new_member_id(joiner.instance_id or joiner.client_id), step)
+        prefix = joiner.client_id if joiner.instance_id is None else joiner.instance_id
+        _join_anew(group, joiner, new_member_id(prefix), step)
     elif joiner.member_id in group.pending_joins and joiner.instance_id is None:
         _admit(group, joiner, joiner.member_id, step)
     else:
@@ -141,7 +142,7 @@ def _admit(group: ClassicGroup, joiner: Joiner, member_id: str, step: Step) -> N
     group.has_newcomers = group.initial_rebalance_until_ms is not None
     park_join(group, member, joiner.token, step)
     step.schedule(session_key(group, member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
-    rebalance_or_complete(group, step, f"{member_id} joins (its reason: {joiner.reason})")
+    rebalance_or_complete(group, step, f"{member_id!r} joins (its reason: {joiner.reason})")
 
 
 def _rejoin(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
@@ -155,7 +156,7 @@ def _rejoin(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
         return
     group.update(member, joiner.protocols, joiner.session_timeout_ms, joiner.rebalance_timeout_ms)
     park_join(group, member, joiner.token, step)
-    rebalance_or_complete(group, step, f"{member.member_id} rejoins (its reason: {joiner.reason})")
+    rebalance_or_complete(group, step, f"{member.member_id!r} rejoins (its reason: {joiner.reason})")
 
 
 def _changes_nothing(group: ClassicGroup, member: Member, joiner: Joiner) -> bool:
@@ -171,7 +172,7 @@ def _take_over(group: ClassicGroup, joiner: Joiner, member: Member, new_member_i
     former_leader = group.leader
     answer_parked(group, member, step, ErrorCode.FENCED_INSTANCE_ID)
     step.cancel(session_key(group, member.member_id))
-    step.note(f"group {group.group_id}: {new_member_id} takes the place of {member.member_id}")
+    step.note(f"group {group.group_id!r}: {new_member_id!r} takes the place of {member.member_id!r}")
     group.rename(member, new_member_id)
     member.is_new = False
     group.update(member, joiner.protocols, joiner.session_timeout_ms, joiner.rebalance_timeout_ms)
@@ -181,7 +182,7 @@ def _take_over(group: ClassicGroup, joiner: Joiner, member: Member, new_member_i
         step.reply(joiner.token, _current_generation(group, member, joiner, former_leader))
         return
     park_join(group, member, joiner.token, step)
-    rebalance_or_complete(group, step, f"{new_member_id} is back (its reason: {joiner.reason})")
+    rebalance_or_complete(group, step, f"{new_member_id!r} is back (its reason: {joiner.reason})")
 
 
 def _current_generation(

@@ -67,7 +67,7 @@ def rebalance_or_complete(group: ClassicGroup, step: Step, reason: str) -> None:
 
 def prepare_rebalance(group: ClassicGroup, step: Step, reason: str) -> None:
     """From any state but PreparingRebalance."""
-    step.note(f"group {group.group_id} at generation {group.generation} rebalances: {reason}")
+    step.note(f"group {group.group_id!r} at generation {group.generation} rebalances: {reason}")
     _end_sync_phase(group, step)
     was_empty = group.state == State.EMPTY
     group.move_to(State.PREPARING_REBALANCE, step.now_ms)
@@ -100,7 +100,7 @@ def complete_join(group: ClassicGroup, step: Step) -> None:
     group.begin_generation(step.now_ms)
     if group.state == State.EMPTY:
         store(group, step)
-        step.note(f"group {group.group_id} at generation {group.generation} is empty")
+        step.note(f"group {group.group_id!r} at generation {group.generation} is empty")
     else:
         _announce_generation(group, step)
 
@@ -135,8 +135,8 @@ def _announce_generation(group: ClassicGroup, step: Step) -> None:
             step.reply(token, generation_for(group, member))
     step.schedule(sync_key(group), group.rebalance_timeout_ms)
     step.note(
-        f"group {group.group_id} begins generation {group.generation} with {len(group.members)} members,"
-        f" led by {group.leader}"
+        f"group {group.group_id!r} begins generation {group.generation} with {len(group.members)} members,"
+        f" led by {group.leader!r}"
     )
 
 
@@ -264,7 +264,7 @@ def _end_sync_phase(group: ClassicGroup, step: Step) -> None:
 
 def drop_member(group: ClassicGroup, member: Member, step: Step, why: str) -> None:
     """Without what has to follow. If it still waits for us, it learns that it has to begin anew."""
-    step.note(f"group {group.group_id} loses {member.member_id}: {why}")
+    step.note(f"group {group.group_id!r} loses {member.member_id!r}: {why}")
     step.cancel(session_key(group, member.member_id))
     answer_parked(group, member, step, ErrorCode.UNKNOWN_MEMBER_ID, tell_member_id=False)
     group.remove(member)
@@ -297,4 +297,4 @@ def on_session_end(group: ClassicGroup, member_id: str, step: Step) -> None:
     if member is None or member.is_waiting_for_the_group:
         return
     drop_member(group, member, step, "its session has ended")
-    rebalance_or_complete(group, step, f"the session of {member_id} has ended")
+    rebalance_or_complete(group, step, f"the session of {member_id!r} has ended")

@@ -50,6 +50,7 @@ from wire.internal.offsets_and_groups import (
 )
 
 EXPIRATION = TimerKey("expiration")
+EXPIRE_AT_ONCE = 500
 CLASSIC = "classic"
 PROTOCOL_NAMED_SINCE = 5
 GROUP_ID_NOT_FOUND_SINCE_COMMIT = 9
@@ -66,6 +67,8 @@ class Groups:
         self._config = config
         self._new_member_id = new_member_id
         self._is_loaded = False
+        self._to_expire: list[str] = []
+        """Groups that the present round of expiration has not come to yet."""
 
     # Durable state
 
@@ -146,7 +149,7 @@ class Groups:
             step.cancel(rebalance.session_key(group, member_id))
         step.cancel(rebalance.join_key(group))
         step.cancel(rebalance.sync_key(group))
-        step.note(f"group {group.group_id} goes back to its last durable state")
+        step.note(f"group {group.group_id!r} goes back to its last durable state")
 
     # Membership
 
@@ -314,14 +317,22 @@ class Groups:
         return step
 
     def _expire(self, step: Step) -> None:
-        """Drop what is out of date, and then empty groups that have nothing left."""
-        for group in self._groups.values():
-            nothing_left = self.offsets.expire(
-                group.group_id, group.retention_begins, self._config.offsets_retention_ms, step
-            )
-            if nothing_left and group.state == State.EMPTY:
-                step.append(GroupMetadataKey(group=group.group_id), None)
-        step.schedule(EXPIRATION, self._config.offsets_retention_check_interval_ms)
+        """Drop what is out of date, and then empty groups that have nothing left; some groups at a time."""
+        if not self._to_expire:
+            self._to_expire = list(self._groups)
+        now, self._to_expire = self._to_expire[:EXPIRE_AT_ONCE], self._to_expire[EXPIRE_AT_ONCE:]
+        for group_id in now:
+            group = self._groups.get(group_id)
+            if group is not None:
+                self._expire_group(group, step)
+        interval_ms = self._config.offsets_retention_check_interval_ms
+        step.schedule(EXPIRATION, 0 if self._to_expire else interval_ms)
+
+    def _expire_group(self, group: ClassicGroup, step: Step) -> None:
+        retention_ms = self._config.offsets_retention_ms
+        nothing_left = self.offsets.expire(group.group_id, group.retention_begins, retention_ms, step)
+        if nothing_left and group.state == State.EMPTY:
+            step.append(GroupMetadataKey(group=group.group_id), None)
 
     # Administration
 

@@ -3,7 +3,8 @@
 A coordinator is given a request and the time, and returns a Step. It sends nothing and stores nothing.
 Whoever runs it does, for each Step, in this order and with nothing in between:
 
-1. append the records, in one batch, to the coordinator's partition;
+1. append the records to the coordinator's partition, in one batch (a Step that replies nothing may be cut
+   into several, since nobody relies on all of it);
 2. if that is refused, forget this Step and carry out the one that the coordinator returns for the refusal;
 3. else `replay` each record, with its offset: nothing else changes durable state, and loading does the same;
 4. set and cancel the timers, in the order in which they stand: a key has one deadline, the last one set;
