@@ -154,8 +154,8 @@ class Batch:
             messages: list[tuple[ControlMessage, int]] = []
             if broker_id in self._brokers_changed_for:
                 messages.append((about_brokers, UPDATE_METADATA_VERSION))
-            if partitions := self._lead_or_follow.get(broker_id):
-                messages.append((_leader_and_isr(state, broker.epoch, partitions), LEADER_AND_ISR_VERSION))
+            if orders := _orders(state, broker_id, self._lead_or_follow.get(broker_id, {})):
+                messages.append((_leader_and_isr(state, broker.epoch, orders), LEADER_AND_ISR_VERSION))
             if topics:
                 messages.append((about_topics, UPDATE_METADATA_VERSION))
             if stopped := self._stop.get(broker_id):
@@ -164,18 +164,25 @@ class Batch:
         return requests
 
 
-def _leader_and_isr(
-    state: ClusterState, broker_epoch: int, partitions: Mapping[TopicPartition, bool]
-) -> LeaderAndIsrRequest:
+def _orders(
+    state: ClusterState, broker_id: int, partitions: Mapping[TopicPartition, bool]
+) -> dict[str, list[LeaderAndIsrPartitionState]]:
+    """What a broker is to do with those of these partitions that it still has a replica of, by topic."""
     topics: dict[str, list[LeaderAndIsrPartitionState]] = {}
-    leaders: dict[int, None] = {}
     for partition, is_new in partitions.items():
-        leadership = state.leadership(partition)
-        if leadership is not None:
-            leaders[leadership.leader] = None
-            assignment = state.assignment(partition)
+        if not state.has(partition):
+            continue
+        leadership, assignment = state.leadership(partition), state.assignment(partition)
+        if leadership is not None and broker_id in assignment.replicas:
             order = _order(partition.partition, leadership, assignment, is_new=is_new)
             topics.setdefault(partition.topic, []).append(order)
+    return topics
+
+
+def _leader_and_isr(
+    state: ClusterState, broker_epoch: int, topics: Mapping[str, list[LeaderAndIsrPartitionState]]
+) -> LeaderAndIsrRequest:
+    leaders = dict.fromkeys(order.leader for orders in topics.values() for order in orders)
     return LeaderAndIsrRequest(
         controller_id=state.controller_id,
         controller_epoch=state.controller_epoch,
@@ -216,10 +223,12 @@ def _order(
 def _topics_to_update(
     state: ClusterState, partitions: Iterable[TopicPartition]
 ) -> list[UpdateMetadataTopicState]:
-    """What all brokers hear of these partitions. A partition that never had a leader is not mentioned."""
+    """What all brokers hear of these partitions. One that never had a leader is not mentioned."""
     topics: dict[str, list[UpdateMetadataPartitionState]] = {}
     for partition in partitions:
         leadership = state.leadership(partition) if state.has(partition) else None
+        if partition.topic in state.deletions:
+            leadership = LeaderAndIsr(LEADER_DURING_DELETE, (), controller_epoch=state.controller_epoch)
         if leadership is not None:
             heard = _heard_of(state, partition, leadership)
             topics.setdefault(partition.topic, []).append(heard)
@@ -234,12 +243,8 @@ def _topics_to_update(
 def _heard_of(
     state: ClusterState, partition: TopicPartition, leadership: LeaderAndIsr
 ) -> UpdateMetadataPartitionState:
-    if partition.topic in state.deletions:
-        leadership = LeaderAndIsr(
-            LEADER_DURING_DELETE, leadership.isr, controller_epoch=leadership.controller_epoch
-        )
     replicas = state.assignment(partition).replicas
-    electable = state.electable(partition)
+    present = state.present(partition)
     return UpdateMetadataPartitionState(
         partition_index=partition.partition,
         controller_epoch=leadership.controller_epoch,
@@ -248,7 +253,7 @@ def _heard_of(
         isr=list(leadership.isr),
         zk_version=leadership.partition_epoch,
         replicas=list(replicas),
-        offline_replicas=[replica for replica in replicas if replica not in electable],
+        offline_replicas=[replica for replica in replicas if replica not in present],
     )
 
 
