@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from controller import events
+from kbroker.compaction import Compaction
 from kbroker.configuration.layers import Configuration
 from kbroker.connection import Connection
 from kbroker.context import Parked
@@ -36,6 +37,7 @@ from kbroker.listeners import PLAINTEXT, Listener
 from kbroker.metadata_cache import MetadataCache
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.settings import Settings, produce_rules
+from storage.cleaner import LogCleaner, RateLimit
 from storage.files import Disk
 from storage.log_manager import LogManager
 from wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -96,6 +98,14 @@ class Broker:
             call=self._call_from_thread,
             unique=lambda: uuid.uuid4().hex,
         )
+        limit = RateLimit(values.log_cleaner_io_max_bytes_per_second, time.monotonic, time.sleep)
+        cleaner = LogCleaner(
+            self.logs.files,
+            self.logs,
+            throttle=limit,
+            dedupe_buffer_bytes=values.log_cleaner_dedupe_buffer_size,
+        )
+        self.compaction = Compaction(cleaner, self._threads.submit, self._call_from_thread)
         self.replicas = ReplicaManager(
             node_id,
             self.now_ms,
@@ -167,7 +177,10 @@ class Broker:
 
     def _tick(self) -> None:
         """Retention, checkpoints and what else the logs do from time to time."""
+        values = self.settings.configuration.broker
         self.logs.tick(self.now_ms())
+        if values.log_cleaner_enable:
+            self.compaction.tick(self.now_ms(), values.log_cleaner_backoff_ms)
         self._ticking = self.call_later_ms(TICK_MS, self._tick)
 
     async def stop(self) -> None:
@@ -187,7 +200,8 @@ class Broker:
             await self.membership.leave()
         for task in self._tasks:
             task.cancel()
-        while not self.logs.flusher.is_idle:  # noqa: ASYNC110 -- threads are finishing what was begun
+        self.compaction.stop()
+        while self.compaction.is_running or not self.logs.flusher.is_idle:  # noqa: ASYNC110 -- threads are finishing what was begun
             await asyncio.sleep(0.001)
         self.logs.close(self.broker_epoch)
         self._threads.shutdown()

@@ -244,3 +244,30 @@ def test_what_was_acknowledged_is_there_after_kill_nine(tmp_path: Path) -> None:
     assert [int(record.value) for record in take(resumed, 377)] == list(range(123, 500))
     resumed.close()
     assert broker.stop() == 0
+
+
+def test_a_compacted_topic_keeps_the_last_value_of_each_key(tmp_path: Path) -> None:
+    """conformance 68"""
+    options = ("--set", "log.cleaner.backoff.ms=50", "--set", "log.cleaner.min.cleanable.ratio=0.01")
+    broker = BrokerProcess(tmp_path / "broker.log", *options)
+    admin = KafkaAdminClient(bootstrap_servers=broker.address)
+    settings = {"cleanup.policy": "compact", "segment.bytes": "2000", "segment.ms": "100"}
+    admin.create_topics([NewTopic("t", 1, 1, topic_configs=settings)])
+    producer = KafkaProducer(bootstrap_servers=broker.address)
+    for number in range(300):
+        producer.send("t", key=b"%d" % (number % 10), value=b"%d" % number).get(20)
+
+    def left() -> list[int]:
+        reader = consumer(broker, "t", consumer_timeout_ms=1000)
+        values = [int(record.value) for record in take(reader, 301)]
+        reader.close()
+        return values
+
+    until(lambda: len(left()) < 50)
+    values = left()
+    assert set(range(290, 300)) <= set(values)
+    assert values == sorted(values)
+    producer.close()
+    admin.close()
+    assert broker.stop() == 0
+    assert "Traceback" not in broker.log.read_text()

@@ -1,0 +1,60 @@
+"""When logs are compacted: one at a time, in a thread, with a pause after a round in which nothing was dirty.
+
+`storage.cleaner` chooses and cleans; this gives it threads and time. Between two pieces of work in the thread
+the owner of the logs takes over what was cleaned, so nothing but the event loop ever changes a log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from storage.cleaner import LogCleaner
+from storage.cleaning import Cleaning
+
+logger = logging.getLogger(__name__)
+
+Run = Callable[[Callable[[], None]], object]
+
+
+class Compaction:
+    """`submit` runs a function in a thread, `call` one on the event loop."""
+
+    def __init__(self, cleaner: LogCleaner, submit: Run, call: Run) -> None:
+        self._cleaner = cleaner
+        self._submit = submit
+        self._call = call
+        self._not_before_ms = 0
+        self._is_stopping = False
+        self.is_running = False
+
+    def tick(self, now_ms: int, backoff_ms: int) -> None:
+        """Begin to clean what needs it most, if nothing is being cleaned and the pause is over."""
+        if self.is_running or self._is_stopping or now_ms < self._not_before_ms:
+            return
+        cleaning = self._cleaner.choose(now_ms)
+        if cleaning is None:
+            self._not_before_ms = now_ms + backoff_ms
+        else:
+            self.is_running = True
+            self._work_on(cleaning)
+
+    def stop(self) -> None:
+        """Let what is running end soon; `is_running` tells when it has."""
+        self._is_stopping = True
+        self._cleaner.cancel_all()
+
+    def _work_on(self, cleaning: Cleaning) -> None:
+        def work() -> None:
+            try:
+                cleaning.work()
+            finally:
+                self._call(lambda: self._advance(cleaning))
+
+        self._submit(work)
+
+    def _advance(self, cleaning: Cleaning) -> None:
+        if self._cleaner.advance(cleaning):
+            self._work_on(cleaning)
+        else:
+            self.is_running = False
