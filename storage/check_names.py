@@ -34,6 +34,7 @@ class PartitionNames:
         self._files = files
         self._add = add
         self._names = set(files.list(directory))
+        self._left_over: list[str] = []
         self._discard_unfinished()
         self.segments = self._find_segments()
         """Base offsets, ascending."""
@@ -41,6 +42,8 @@ class PartitionNames:
         """Offsets, ascending."""
         for name in sorted(self._names):
             self._look_at(name)
+        if self._left_over:
+            self._tell_what_is_left_over(sorted(self._left_over))
 
     def path_of(self, base_offset: int, extension: str) -> str:
         """Of a segment's file, with an exchange of segments finished."""
@@ -54,7 +57,7 @@ class PartitionNames:
         first = min(cleaned)[:20]
         for name in [name for name in self._names if name.endswith(SWAP) and name[:20] >= first]:
             self._names.remove(name)
-            self._left_over(name)
+            self._left_over.append(name)
 
     def _find_segments(self) -> list[int]:
         logs = {True: set[int](), False: set[int]()}
@@ -86,7 +89,7 @@ class PartitionNames:
     def _look_at(self, name: str) -> None:
         path = f"{self.directory}/{name}"
         if LEFTOVER.fullmatch(name):
-            self._left_over(name)
+            self._left_over.append(name)
         elif match := SEGMENT_FILE.fullmatch(name):
             if int(match[1]) not in self.segments and match[2] != LOG:
                 what = "it belongs to no segment."
@@ -102,6 +105,9 @@ class PartitionNames:
             or OF_A_CONTROLLER.fullmatch(name) is not None
         )
 
-    def _left_over(self, name: str) -> None:
-        what = "it is left over from a removal, a compaction or a write that has not finished."
-        self._add(Finding(Severity.NOTE, Kind.LEFTOVER, f"{self.directory}/{name}", what, REMOVED_AT_START))
+    def _tell_what_is_left_over(self, names: list[str]) -> None:
+        """In one note: a log that is compacted is never without such files."""
+        others = f", as are {len(names) - 1} other files here" if len(names) > 1 else ""
+        what = f"it is left over from a removal, a compaction or a write that has not finished{others}."
+        path = f"{self.directory}/{names[0]}"
+        self._add(Finding(Severity.NOTE, Kind.LEFTOVER, path, what, REMOVED_AT_START))

@@ -19,7 +19,7 @@ from storage.errors import CorruptSnapshot
 from storage.files import Files
 from storage.findings import Finding, Kind, Severity
 from storage.indexes import AbortedTransaction
-from storage.producer_entry import ProducerEntry
+from storage.producer_entry import NO_COORDINATOR_EPOCH, ProducerEntry
 from storage.producer_snapshots import SnapshotEntry, decode_snapshot, snapshot_name
 from storage.producer_state import end_marker
 from wire.record_batch import BatchHeader
@@ -171,7 +171,8 @@ class Snapshots:
             self._add(Finding(Severity.NOTE, Kind.SNAPSHOT, self._path(at), what))
 
     def _agrees(self, stored: SnapshotEntry, replayed: SnapshotEntry, has_holes: bool) -> bool:
-        if stored == replayed:
+        if stored == replayed or stored == replayed._replace(coordinator_epoch=NO_COORDINATOR_EPOCH):
+            # A producer that expired, and came back, has nothing to do with older coordinators.
             return True
         if has_holes:
             # Compaction may have taken the marker with which the newer epoch began.

@@ -15,9 +15,13 @@ DUMPING = "Dumping "
 FIELD = re.compile(r"(\w+): (\S*)")
 BATCH = "baseOffset: "
 RECORD = "| offset: "
-COMPLAINTS = ("ismatch", "out of order", "not found", "Non-consecutive", "Exception", "isvalid: false")
+COMPLAINTS = ("ismatch", "out of order", "not found", "Exception", "isvalid: false")
 IS_EMPTY = " is empty."
-NON_CONSECUTIVE = re.compile(r"Non-consecutive offsets in .*\n(?:  -1 is followed by [0-9]+\n)+")
+HARMLESS = re.compile(
+    r"Non-consecutive offsets in .*\n(?:  -?[0-9]+ is followed by [0-9]+\n)+"
+    r"|Found timestamp mismatch in :.*\n(?:  Index timestamp: [0-9]+, log timestamp: -1\n)+"
+)
+"""It misses a predecessor of each segment's first batch, and the timestamps of batches that are empty."""
 
 
 def dump(version: str, files: Iterable[Path], *options: str) -> dict[Path, list[str]]:
@@ -33,10 +37,10 @@ def complaints(output: str) -> list[str]:
 
 
 def run(version: str, files: Iterable[Path], *options: str) -> str:
-    """Everything it prints, but for the gap it finds before every segment that does not begin at 0."""
+    """Everything it prints, but for what it says of any log that is rolled or compacted."""
     arguments = ["--files", ",".join(map(str, files)), *options]
     done = run_java_tool(MAIN_CLASSES[version[0]], arguments, version)
-    return NON_CONSECUTIVE.sub("", done.stdout + done.stderr)
+    return HARMLESS.sub("", done.stdout + done.stderr)
 
 
 def by_file(output: str) -> dict[Path, list[str]]:

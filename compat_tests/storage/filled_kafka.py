@@ -156,12 +156,12 @@ def write_compacted(kafka: ApacheKafka) -> None:
 def roll(kafka: ApacheKafka, topic: str) -> None:
     """Only closed segments are cleaned, and one is closed when a record comes after its time."""
     directory = kafka.log_dir / f"{topic}-0"
-    begin = len(list(directory.glob("*.log")))
+    before = max(directory.glob("*.log"))
     with producer_of(kafka) as producer:
 
         def has_rolled() -> bool:
             producer.send(topic, b"late", b"late", partition=0).get(WAIT_S)
-            return len(list(directory.glob("*.log"))) > begin
+            return max(directory.glob("*.log")) > before
 
         wait_until(has_rolled, f"{topic} to roll")
 
@@ -207,16 +207,15 @@ def commit_offsets(kafka: ApacheKafka) -> None:
             consumer.commit({partition: OffsetAndMetadata(offset, f"at {offset}", -1)})
 
 
-@contextmanager
-def open_transaction(kafka: ApacheKafka) -> Iterator[None]:
-    """One that has written and not ended."""
-    with producer_of(kafka, transactional_id="never-ends") as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        for number in range(10):
-            producer.send("transactions", b"pending", b"%d" % number, partition=1)
-        producer.flush()
-        yield
+def leave_transaction_open(kafka: ApacheKafka) -> None:
+    """A producer that writes and is gone, without the abort that closing it in peace would bring."""
+    producer = KafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id="never-ends")
+    producer.init_transactions()
+    producer.begin_transaction()
+    for number in range(10):
+        producer.send("transactions", b"pending", b"%d" % number, partition=1)
+    producer.flush()
+    producer.close(timeout=0)
 
 
 def wait_for_cleaner(kafka: ApacheKafka) -> None:

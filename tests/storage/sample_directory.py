@@ -5,6 +5,7 @@ stamped       LogAppendTime
 transactions  two producers with transactions, committed, aborted and overlapping, and one without
 trimmed       its log start is in the middle of a segment
 truncated     cut in the middle of a segment, and written on in another leader epoch
+compacted     cleaned twice, but for what was written last; with transactions and delete horizons
 __consumer_offsets
 empty
 """
@@ -12,13 +13,14 @@ empty
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from storage.appending import Appended
 from storage.checkpoints import MetaProperties, TopicPartition, write_meta_properties
+from storage.cleaner import LogCleaner
 from storage.files import Files
 from storage.log import UnifiedLog
 from storage.log_config import LogConfig
@@ -32,13 +34,16 @@ from wire.internal.offsets_and_groups import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from wire.records import BatchBuilder, BatchHeader, ControlType, Record, control_batch, records
+from wire.records import BatchBuilder, BatchHeader, ControlType, Record, batch_headers, control_batch, records
 
 T = TypeVar("T")
 
 START_MS = 1_700_000_000_000
 CONFIG = LogConfig(segment_bytes=3000, index_interval_bytes=300, segment_index_bytes=1 << 12)
-STAMPED = LogConfig(segment_bytes=3000, index_interval_bytes=300, log_append_time=True)
+CONFIGS = {
+    "stamped": replace(CONFIG, log_append_time=True),
+    "compacted": replace(CONFIG, cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0),
+}
 
 
 @dataclass
@@ -75,7 +80,7 @@ def open_manager(files: Files, path: str, now_ms: int = START_MS) -> LogManager:
     manager = LogManager(
         files,
         [path],
-        config_for=lambda topic: STAMPED if topic == "stamped" else CONFIG,
+        config_for=lambda topic: CONFIGS.get(topic, CONFIG),
         submit=at_once,
         call=lambda function: function(),
         unique=lambda: f"{next(names):032x}",
@@ -117,7 +122,10 @@ class Writer:
 class Producer:
     """Builds batches as a client does."""
 
-    def __init__(self, producer_id: int = -1, *, codec: Codec = Codec.NONE, seed: int = 0) -> None:
+    def __init__(
+        self, producer_id: int = -1, *, codec: Codec = Codec.NONE, seed: int = 0, null_keys: bool = True
+    ) -> None:
+        self.null_keys = null_keys
         self.producer_id = producer_id
         self.sequence = 0
         self.codec = codec
@@ -141,7 +149,7 @@ class Producer:
     def append_record(self, builder: BatchBuilder) -> None:
         chance = self.chance
         self.clock_ms += chance.randrange(1000)
-        key = None if chance.random() < 0.1 else b"key-%d" % chance.randrange(20)
+        key = None if self.null_keys and chance.random() < 0.1 else b"key-%d" % chance.randrange(20)
         value = None if chance.random() < 0.1 else chance.randbytes(chance.randrange(60)).hex().encode()
         headers = [("trace", b"\x00\xff"), ("null", None)] if chance.random() < 0.2 else []
         builder.append(key, value, headers, timestamp_ms=self.clock_ms - chance.randrange(3000))
@@ -163,6 +171,7 @@ def write_sample(files: Files, path: str, *, cluster_id: str = "a2Jyb2tlci1zYW1w
     write_simply(trimmed, Producer(60, seed=6))
     sample.log_start_offsets[trimmed.key] = trimmed.log.delete_records_before(47)
     write_truncated(manager, sample)
+    write_compacted(Writer(manager, sample, "compacted"))
     write_offsets(Writer(manager, sample, CONSUMER_OFFSETS))
     Writer(manager, sample, "empty")
     manager.close()
@@ -180,8 +189,10 @@ def write_simply(writer: Writer, producer: Producer, count: int = 40) -> None:
         writer.append(producer.batch(1 + number % 5))
 
 
-def write_transactions(writer: Writer) -> None:
-    first, second, plain = Producer(70, seed=7), Producer(71, seed=71), Producer(72, seed=72)
+def write_transactions(writer: Writer, *, first_id: int = 70, null_keys: bool = True) -> None:
+    first, second, plain = (
+        Producer(first_id + number, seed=first_id + number, null_keys=null_keys) for number in range(3)
+    )
     for number in range(12):
         for producer in (first, second, first):
             writer.append(producer.batch(2, transactional=True))
@@ -198,6 +209,30 @@ def write_truncated(manager: LogManager, sample: Sample) -> None:
     writer.truncate(manager, 70)
     writer.leader_epoch = 1
     write_simply(writer, Producer(81, seed=81), 20)
+
+
+def write_compacted(writer: Writer) -> None:
+    """In two cleanings, so that the second one finds what the first one left."""
+    cleaner = LogCleaner(writer.log.files, [writer.log])
+    for producer_id in (90, 91):
+        write_simply(writer, Producer(producer_id, codec=Codec.LZ4, seed=producer_id, null_keys=False))
+        write_transactions(writer, null_keys=False, first_id=10 * producer_id)
+        writer.log.roll(writer.now_ms)
+        writer.log.flush()
+        cleaning = cleaner.choose(writer.now_ms)
+        assert cleaning is not None
+        cleaner.run(cleaning)
+        assert not cleaner.uncleanable
+    write_simply(writer, Producer(99, seed=99, null_keys=False), 10)
+    data = b"".join(read_through(writer.log))
+    writer.batches[:] = [data[at : at + header.size] for at, header in batch_headers(data)]
+
+
+def read_through(log: UnifiedLog) -> Iterator[bytes]:
+    offset = log.log_start_offset
+    while (found := log.read(offset, 1 << 20)).records:
+        yield bytes(found.records)
+        offset = found.next_offset
 
 
 def write_offsets(writer: Writer) -> None:

@@ -97,7 +97,7 @@ def test_a_sound_directory_has_no_findings(disk: SimulatedDisk) -> None:
     report = check_directory(disk, "/data")
     assert report.findings == []
     assert report.is_sound
-    assert len(report.partitions) == 11
+    assert len(report.partitions) == 12
 
 
 def test_a_crashed_directory_whose_files_are_whole_has_no_findings(crashed: SimulatedDisk) -> None:
@@ -449,6 +449,14 @@ def test_a_producer_may_be_missing_from_a_snapshot_if_it_expired(disk: Simulated
     assert f"producer {entries[0].producer_id} " in only_finding(disk).what
 
 
+def test_a_producer_that_came_back_after_it_expired_has_forgotten_its_coordinator(
+    disk: SimulatedDisk,
+) -> None:
+    entries = decode_snapshot(SNAPSHOT, disk.read(SNAPSHOT))
+    disk.plant(SNAPSHOT, encode_snapshot([entries[0]._replace(coordinator_epoch=-1), *entries[1:]]))
+    assert findings(disk) == []
+
+
 def test_a_torn_snapshot_is_replaced_by_an_older_one(disk: SimulatedDisk) -> None:
     disk.plant(SNAPSHOT, disk.read(SNAPSHOT)[:-5])
     finding = only_finding(disk)
@@ -643,7 +651,7 @@ def test_a_directory_of_data_directories_is_checked_as_a_whole(disk: SimulatedDi
         both.plant(f"/disks/2{path}", data)
     both.corrupt("/disks/2" + LOG, 80)
     report = check_directory(both, "/disks/2")
-    assert len(report.partitions) == 11
+    assert len(report.partitions) == 12
     assert [one.path for one in report.findings] == ["/disks/2" + LOG]
 
 

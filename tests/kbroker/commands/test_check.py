@@ -31,7 +31,7 @@ def test_a_sound_directory_gives_status_0(data: Path, capsys: pytest.CaptureFixt
     assert main(["check", str(data)]) == 0
     out, err = capsys.readouterr()
     *_, totals, counts = out.splitlines()
-    assert totals.startswith(f"{data}: 11 partitions, ")
+    assert totals.startswith(f"{data}: 12 partitions, ")
     assert counts.startswith("0 errors, 0 warnings, ")
     assert err == ""
 
@@ -54,7 +54,7 @@ def test_json_holds_the_same(data: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert report["counts"]["error"] == 1
     assert report["findings"][0]["path"] == str(log)
     assert (report["findings"][0]["position"], report["findings"][0]["offset"]) == (0, 0)
-    assert len(report["partitions"]) == 11
+    assert len(report["partitions"]) == 12
 
 
 def test_nothing_to_check_gives_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
