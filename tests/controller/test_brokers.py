@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller import events, znodes
 from controller.requests import ControlRequest
-from controller.state import NO_LEADER, LeaderRecoveryState, TopicPartition
+from controller.state import NO_LEADER, Endpoint, LeaderRecoveryState, ReplicaAssignment, TopicPartition
 from tests.controller.simulated_store import answer_of
 from tests.controller.worlds import CONTROLLER_EPOCH, World, at_once, nothing_changes
 from wire.api.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
@@ -96,7 +96,7 @@ def test_a_broker_that_changed_its_endpoints_only_is_made_known_and_nothing_else
     world = World(1, 2)
     world.topic("t", (1, 2))
     path = znodes.BrokerRegistration.path(2)
-    endpoint = znodes.Endpoint("PLAINTEXT", "elsewhere", 1)
+    endpoint = Endpoint("PLAINTEXT", "elsewhere", 1)
     answer_of(world.store.set(path, znodes.BrokerRegistration((endpoint,), 0).encode()))
     before = world.leadership("t")
     world.brokers_changed()
@@ -119,7 +119,7 @@ def test_a_new_broker_is_told_everything_before_it_is_asked_to_follow() -> None:
 def test_a_topic_whose_brokers_were_all_away_gets_leaders_when_one_comes() -> None:
     """Only somebody else can have written such a topic."""
     world = World(1)
-    assignment = {0: znodes.ReplicaAssignment((7, 8))}
+    assignment = {0: ReplicaAssignment((7, 8))}
     data = znodes.Topic(bytes(range(16)), assignment).encode()
     answer_of(world.store.create(znodes.Topic.path("t"), data))
     world.step(events.TopicsAppeared(at_once(world.reader.topics())))

@@ -182,12 +182,13 @@ def test_a_session_that_was_expired_refuses_calls_until_it_has_begun_anew() -> N
     pending: list[Callable[[], None]] = []
     store = tree.connect(pending.append)
     tree.expire(store.session_id)
-    assert store.state is SessionState.LOST
+    states = [store.state]
     with pytest.raises(SessionExpired):
         answer_of(store.get("/"))
     for callback in pending:
         callback()
-    assert store.state is SessionState.CONNECTED
+    states.append(store.state)
+    assert states == [SessionState.LOST, SessionState.CONNECTED]
     answer_of(store.get("/"))
 
 

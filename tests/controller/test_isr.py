@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller import events, znodes
-from controller.state import LeaderRecoveryState, TopicPartition
+from controller.state import LeaderAndIsr, LeaderRecoveryState, TopicPartition
 from tests.controller.simulated_store import answer_of
 from tests.controller.worlds import World, at_once, nothing_changes
 from wire.api.alter_partition import (
@@ -190,7 +190,7 @@ def test_a_topic_going_has_no_in_sync_replicas_to_ask_for(world: World) -> None:
 def test_what_leaders_of_an_older_kafka_wrote_themselves_is_taken_in(world: World) -> None:
     partition = TopicPartition("t", 0)
     old = world.leadership("t")
-    new = znodes.LeaderAndIsr(1, (1,), old.leader_epoch, 0, old.controller_epoch)
+    new = LeaderAndIsr(1, (1,), old.leader_epoch, 0, old.controller_epoch)
     path = znodes.PartitionState.path(partition)
     answer_of(world.store.set(path, znodes.PartitionState.encode(new), old.partition_epoch))
     change = znodes.IsrChange([partition, TopicPartition("none", 1)])

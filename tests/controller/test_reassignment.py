@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller import events, znodes
-from controller.state import NO_LEADER, ReplicaAssignment, TopicPartition
+from controller.state import NO_LEADER, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from tests.controller.simulated_store import answer_of
 from tests.controller.test_isr import alter as alter_isr
 from tests.controller.worlds import World, a_topic, at_once, nothing_changes
@@ -43,10 +43,12 @@ def reassign(
 
 
 def listed(world: World, topics: dict[str, list[int]] | None = None) -> list[tuple[str, int]]:
-    asked = topics and [
-        ListPartitionReassignmentsTopics(name=name, partition_indexes=partitions)
-        for name, partitions in topics.items()
-    ]
+    asked = None
+    if topics is not None:
+        asked = [
+            ListPartitionReassignmentsTopics(name=name, partition_indexes=partitions)
+            for name, partitions in topics.items()
+        ]
     reply = world.step(events.ListReassignments(ListPartitionReassignmentsRequest(topics=asked)))
     return [
         (topic.name, partition.partition_index) for topic in reply.topics for partition in topic.partitions
@@ -177,7 +179,7 @@ def test_a_new_controller_completes_what_only_had_to_be_completed() -> None:
     world.topic("t", (1,))
     reassign(world, (2,))
     old = world.leadership("t")
-    new = znodes.LeaderAndIsr(1, (1, 2), old.leader_epoch, 0, old.controller_epoch)
+    new = LeaderAndIsr(1, (1, 2), old.leader_epoch, 0, old.controller_epoch)
     path = znodes.PartitionState.path(T0)
     answer_of(world.store.set(path, znodes.PartitionState.encode(new), old.partition_epoch))
     world.state = world.read()
