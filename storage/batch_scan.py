@@ -50,18 +50,20 @@ def batches(
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Position, header and bytes of every batch in [position, end); without `bodies`, only what was read."""
     chunk, start = memoryview(b""), position
-    least_offset = 0
+    least_offset = size = 0
     while position < end:
         if position + HEADER_SIZE > start + len(chunk):
-            chunk, start = _read(file, position, min(chunk_bytes, end - position)), position
+            wanted = chunk_bytes if bodies or size < chunk_bytes else HEADER_SIZE
+            chunk, start = _read(file, position, min(wanted, end - position)), position
         header = header_at(file.path, chunk, position - start, position, least_offset)
         least_offset = header.next_offset
-        following = position + header.size
+        size = header.size
+        following = position + size
         if following > end:
             why = f"the file ends within the batch at offset {header.base_offset}"
             raise CorruptBatch(file.path, why, position=position)
         if bodies and following > start + len(chunk):
-            wanted = max(header.size, min(chunk_bytes, end - position))
+            wanted = max(size, min(chunk_bytes, end - position))
             chunk, start = _read(file, position, wanted), position
         yield position, header, chunk[position - start : following - start]
         position = following

@@ -95,12 +95,22 @@ def _rewound_to(segment: LogSegment, offset: int) -> int:
     if trusted(segment, entry):
         segment.offset_index.truncate_to(entry.offset + 1)
         segment.time_index.truncate_to(entry.offset + 1)
-        _check_last_time(segment)
+        _check_last_entry(segment)
         segment.scan_for_largest_timestamp(entry.position)
     return entry.position
 
 
-def _check_last_time(segment: LogSegment) -> None:
+def check_last_time(segment: LogSegment) -> None:
+    """CorruptIndex where the last batches of a closed segment are later than its time index says."""
+    timestamp = segment.time_index.last_entry.timestamp
+    begin = trusted(segment, segment.offset_index.last_entry)
+    for _, header in headers(segment.file, begin, segment.size):
+        if header.max_timestamp > timestamp:
+            why = f"{timestamp} is not the largest timestamp, {header.max_timestamp} is larger"
+            raise CorruptIndex(segment.time_index.path, why)
+
+
+def _check_last_entry(segment: LogSegment) -> None:
     """The last entry of the time index has to be what its batch says."""
     if not segment.time_index.entries:
         return

@@ -393,6 +393,8 @@ class LogSegment:
         """The time index knows, since it got a last entry when the segment was closed."""
         self._check_indexes()
         if self._largest_timestamp is None:
+            self._searching(lambda: index_repair.check_last_time(self))
+        if self._largest_timestamp is None:
             self.set_largest_timestamp(*self.time_index.last_entry)
 
     def scan_for_largest_timestamp(self, end: int) -> None:
