@@ -66,7 +66,6 @@ class Groups:
         self._groups: dict[str, ClassicGroup] = {}
         self._config = config
         self._new_member_id = new_member_id
-        self._is_loaded = False
         self._to_expire: list[str] = []
         """Groups that the present round of expiration has not come to yet."""
 
@@ -78,7 +77,7 @@ class Groups:
         """One record; the producer id is that of a transactional batch. Other types are passed over."""
         if isinstance(key, OffsetCommitKey) and isinstance(value, OffsetCommitValue | None):
             self.offsets.replay(key, value, record_offset, producer_id)
-            if self._is_loaded and value is not None and key.group not in self._groups:
+            if value is not None and key.group not in self._groups:
                 self._groups[key.group] = ClassicGroup(key.group, self._config)
         elif isinstance(key, GroupMetadataKey) and isinstance(value, GroupMetadataValue):
             self._metadata[key.group] = value
@@ -97,7 +96,6 @@ class Groups:
         step = Step(now_ms)
         for group_id in dict.fromkeys([*self._metadata, *self.offsets.group_ids()]):
             self._revive(group_id, step)
-        self._is_loaded = True
         step.schedule(EXPIRATION, self._config.offsets_retention_check_interval_ms)
         return step
 
@@ -147,7 +145,6 @@ class Groups:
     def _abandon(self, group: ClassicGroup, step: Step) -> None:
         for member_id in [*group.members, *group.pending_joins]:
             step.cancel(rebalance.session_key(group, member_id))
-        step.cancel(rebalance.join_key(group))
         step.cancel(rebalance.sync_key(group))
         step.note(f"group {group.group_id!r} goes back to its last durable state")
 

@@ -90,7 +90,10 @@ class Driver:
             assert not step.records
         for key, value, version in step.records:
             stored = None if value is None else encode_record_value(value, version)
-            self._append(Entry(encode_record_key(key), stored, producer_id))
+            entry = Entry(encode_record_key(key), stored, producer_id)
+            read_back = decode_record(CONSUMER_OFFSETS, entry.key, entry.value)
+            assert read_back == (key, value), "a runtime may replay what it appends without reading it"
+            self._append(entry)
         for timer_key, deadline_ms in step.timers:
             self.timers.pop(timer_key, None)
             if deadline_ms is not None:

@@ -342,6 +342,32 @@ def test_a_new_rebalance_sends_those_back_who_wait_for_an_assignment(driver: Dri
     assert leader.sync({leader: b"late"}).reply.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
+def test_an_assignment_is_void_once_its_generation_has_failed(driver: Driver) -> None:
+    """It is the one before that is still described while members join, and it goes with the next failure."""
+    a, b = Client(driver, "a"), Client(driver, "b")
+    stable(a, b)
+    a.join()
+    b.join()
+    assert [member.member_assignment for member in described(driver).members] == [b"for a", b"for b"]
+    Client(driver, "c").join()
+    assert [member.member_assignment for member in described(driver).members] == [b"", b"", b""]
+
+
+def test_whoever_is_sent_back_has_a_session_again(driver: Driver) -> None:
+    """Its session may have ended, without effect, while it waited for the leader."""
+    leader = Client(driver, "a", session_timeout_ms=60_000, rebalance_timeout_ms=50_000)
+    follower = Client(driver, "b", session_timeout_ms=6_000, rebalance_timeout_ms=50_000)
+    joined(leader, follower)
+    waiting = follower.sync()
+    driver.advance(7_000)
+    leader.leave()
+    assert waiting.reply.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    driver.advance(5_999)
+    assert state(driver) == "PreparingRebalance"
+    driver.advance(1)
+    assert state(driver) == "Empty"
+
+
 def test_the_second_of_two_syncs_takes_the_place_of_the_first(driver: Driver) -> None:
     """Nobody is left without an answer."""
     leader, follower = Client(driver, "a"), Client(driver, "b")

@@ -160,7 +160,9 @@ def test_the_timers_of_a_deleted_group_do_nothing(driver: Driver) -> None:
 
 def test_what_is_written_are_kafkas_records(driver: Driver) -> None:
     client = Client(driver, "reader", instance_id="i")
-    stable(client)
+    joined(client)
+    driver.advance(1_000)
+    synced(client)
     (entry,) = driver.log
     assert entry.key[:2] == b"\0\2"
     assert entry.value is not None
@@ -284,7 +286,7 @@ def test_a_refused_commit_is_told_in_the_clients_terms(
 def test_a_refused_assignment_goes_to_nobody(driver: Driver) -> None:
     """Everybody who waited gets the error, and the group is where its last record left it: here, nowhere."""
     leader, follower = Client(driver, "a"), Client(driver, "b")
-    joined(leader, follower)
+    joined(leader, follower, Client(driver, "slow"))
     waiting = follower.sync()
     driver.refuse_with = ErrorCode.NOT_ENOUGH_REPLICAS
     asked = leader.sync({leader: b"1", follower: b"2"})

@@ -136,6 +136,18 @@ def test_an_instance_that_joins_twice_has_one_member(driver: Driver) -> None:
     assert len(described(driver).members) == 1
 
 
+def test_an_instance_that_comes_back_before_its_first_generation_may_wait(driver: Driver) -> None:
+    """Its second request is no first join: silence does not count while it waits."""
+    patient = Client(driver, "a", session_timeout_ms=900_000, rebalance_timeout_ms=800_000)
+    stable(patient)
+    newcomer = Client(driver, "b", instance_id="j", session_timeout_ms=6_000)
+    newcomer.join()
+    newcomer.forget()
+    asked = newcomer.join()
+    driver.advance(7 * 60_000)
+    assert asked.is_parked
+
+
 def test_a_restart_in_the_sync_phase_starts_the_generation_over(driver: Driver) -> None:
     """The leader may have the former id in hand, and would give the new one nothing."""
     leader, follower = Client(driver, "a", instance_id="i"), Client(driver, "b", instance_id="j")
