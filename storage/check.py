@@ -18,6 +18,7 @@ after a clean shutdown. After a crash checkpoints are older than the log, and ma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -47,6 +48,9 @@ Progress = Callable[[str, int, int], None]
 CHECKPOINTS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 KNOWN_FILES = {*CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, LOCK, "bootstrap.checkpoint"}
 """The last one is a KRaft controller's."""
+
+METADATA_STORE = re.compile(r"metadata\.db(-wal|-shm|-journal)?")
+"""Of a kbroker that runs on its own: what topics there are, and how they are configured."""
 
 WHY_ASIDE = {
     "delete": "it is being deleted.",
@@ -144,7 +148,7 @@ class DataDirectoryCheck:
     def _look_at(self, name: str) -> bool:
         """Whether it is a partition's directory."""
         path = f"{self._path}/{name}"
-        if name in KNOWN_FILES:
+        if name in KNOWN_FILES or METADATA_STORE.fullmatch(name):
             return False
         if not self._files.is_dir(path):
             if name.endswith(".tmp"):

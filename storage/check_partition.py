@@ -82,6 +82,8 @@ class PartitionCheck:
         """Batches are missing, by compaction or damage: what is derived from all of them cannot be judged."""
         self.is_cut = False
         """The next start cuts the log where the check has got to."""
+        self._gaps = 0
+        self._first_gap: Finding | None = None
         self._names = PartitionNames(files, path, report.add)
         self._epochs = self._read_epochs()
         self._replay = Replay()
@@ -97,6 +99,7 @@ class PartitionCheck:
                 self._check_segment(base_offset, next_base)
         if not self.is_cut:
             self._check_end()
+        self._tell_of_gaps()
         self._tell(begin)
         return self.facts
 
@@ -221,8 +224,17 @@ class PartitionCheck:
         cleaner_offset = self.known.cleaner_offset
         if cleaner_offset is not None and (end_offset <= cleaner_offset or not self.known.was_clean):
             return
-        what = f"{end_offset - offset} offsets up to {end_offset - 1} have no record."
-        self.add(Finding(Severity.WARNING, Kind.GAP, path, what, FINE_IF_COMPACTED, position, offset))
+        self._gaps += 1
+        if self._first_gap is None:
+            what = f"{end_offset - offset} offsets up to {end_offset - 1} have no record."
+            kind = Kind.GAP
+            self._first_gap = Finding(Severity.WARNING, kind, path, what, FINE_IF_COMPACTED, position, offset)
+
+    def _tell_of_gaps(self) -> None:
+        """All at once: where compaction has been, there are many."""
+        if self._first_gap is not None:
+            more = f" So it is in {self._gaps - 1} more places." if self._gaps > 1 else ""
+            self.add(self._first_gap._replace(what=self._first_gap.what + more))
 
     def _check_epoch(self, path: str, position: int, header: BatchHeader) -> None:
         epochs, epoch, offset = self._epochs, header.leader_epoch, header.base_offset

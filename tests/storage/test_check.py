@@ -258,6 +258,14 @@ def test_a_lost_segment_leaves_a_gap(disk: SimulatedDisk) -> None:
     assert f"{end - begin} offsets up to {end - 1}" in gap.what
 
 
+def test_many_gaps_are_one_finding(disk: SimulatedDisk) -> None:
+    """A compacted log is full of them."""
+    disk.remove(f"/data/{CLEANER_OFFSETS}")
+    gap = only_finding(disk)
+    assert (gap.severity, gap.kind, "/compacted-0/" in gap.path) == (WARNING, Kind.GAP, True)
+    assert "more places" in gap.what
+
+
 def test_compaction_may_leave_gaps_below_its_checkpoint(disk: SimulatedDisk) -> None:
     _, end = lose_second_segment(disk)
     checkpoint(disk, CLEANER_OFFSETS, f"codecs 0 {end}")
@@ -598,6 +606,12 @@ def test_what_does_not_belong_there_is_a_note(disk: SimulatedDisk, path: str, ki
     content = disk.read("/data/codecs-0/partition.metadata") if path.endswith("metadata") else b""
     disk.plant(f"/data/{path}", content)
     assert (only_finding(disk).severity, only_finding(disk).kind) == (NOTE, kind)
+
+
+def test_the_metadata_store_of_a_kbroker_is_known(disk: SimulatedDisk) -> None:
+    disk.plant("/data/metadata.db", b"")
+    disk.plant("/data/metadata.db-wal", b"")
+    assert findings(disk) == []
 
 
 @pytest.mark.parametrize("name", ["__cluster_metadata-0", "codecs-0"])
