@@ -31,7 +31,6 @@ from tests.storage.partitions import (
     new_manager,
 )
 from tests.storage.simulated_disk import SimulatedDisk, each_crash
-from tests.storage.simulated_nodes import Outcome
 from wire.record_batch import BatchHeader
 from wire.records import ControlType, control_type, records
 
