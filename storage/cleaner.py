@@ -91,11 +91,16 @@ class _Job(NamedTuple):
     directory: str
     generation: int
     segments: dict[int, LogSegment]
-    """By base offset: those that are cleaned."""
+    """By base offset: those that are cleaned, and have not been replaced yet."""
 
     def is_outdated(self) -> bool:
         log = self.log
-        return log.offline is not None or log.directory != self.directory or log.generation != self.generation
+        return (
+            log.offline is not None
+            or log.directory != self.directory
+            or log.generation != self.generation
+            or not set(log.segments).issuperset(self.segments.values())
+        )
 
 
 class LogCleaner:
@@ -196,13 +201,9 @@ class LogCleaner:
             cleaning.work()
 
     def _exchange(self, job: _Job, cleaning: Cleaning, cleaned: Cleaned) -> bool:
-        """Put a segment in the place of those it was made from; False where that cannot be."""
+        """Put a segment in the place of those it was made from; False where the disk refuses."""
         log, new = job.log, cleaned.segment
-        old = [job.segments[source.base_offset] for source in cleaned.sources]
-        present = set(log.segments)
-        if not present.issuperset(old):
-            logger.info("Retention was faster than the cleaning of log %s", log.name)
-            return False
+        old = [job.segments.pop(source.base_offset) for source in cleaned.sources]
         # From here on the new segment must not be removed, whatever happens.
         cleaning.cleaned = None
         try:
@@ -230,15 +231,21 @@ class LogCleaner:
             statistics.bytes_written,
         )
 
-    def _failed(self, log: UnifiedLog, error: BaseException) -> None:
-        if isinstance(error, StorageError):
+    def _failed(self, log: UnifiedLog, error: Exception) -> None:
+        if isinstance(error, CleaningCancelled):
+            return
+        if not isinstance(error, OSError):
             self._give_up(log, error)
-        elif isinstance(error, OSError) and error.errno in NO_SPACE:
+        elif error.errno in NO_SPACE:
             logger.error("Log %s cannot be cleaned for want of space: %s", log.name, error)
-        elif not isinstance(error, CleaningCancelled):
+        else:
             log.fail(error)
 
-    def _give_up(self, log: UnifiedLog, error: StorageError) -> None:
+    def _give_up(self, log: UnifiedLog, error: Exception) -> None:
+        """Something is damaged; or, with any error but ours, the code is wrong."""
+        if not isinstance(error, StorageError):
+            logger.error("The cleaning of log %s failed", log.name, exc_info=error)
+            error = StorageError(log.directory, f"{type(error).__name__}: {error}")
         logger.error("Log %s is not cleaned any more: %s", log.name, error)
         self.uncleanable[log] = error
 
@@ -265,7 +272,7 @@ def _dirt_if_due(log: UnifiedLog, now_ms: int) -> Dirt | None:
 def dirt_of(log: UnifiedLog, now_ms: int) -> Dirt:
     """What could be cleaned now."""
     first_dirty_offset = max(log.first_dirty_offset, log.log_start_offset)
-    limit = min(log.last_stable_offset, log.recovery_point, log.segments.active.base_offset)
+    limit = min(log.last_stable_offset, log.recovery_point)
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms > 0:
         for segment in log.segments.since(first_dirty_offset)[:-1]:

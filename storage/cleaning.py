@@ -113,7 +113,7 @@ class Cleaning:
         self.assignment = assignment
         self.cleaned: Cleaned | None = None
         """What the last `work` wrote, until the owner takes it."""
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
         """Why the last `work` failed; there is no use in another one."""
         self.is_finished = False
         self.is_cancelled = False
@@ -141,7 +141,7 @@ class Cleaning:
                 self._groups = self._learn_keys()
             else:
                 self._clean_until_something_changes(self._groups)
-        except (CleaningCancelled, StorageError, OSError) as error:
+        except Exception as error:
             self.error = error
         finally:
             if self._output is not None:

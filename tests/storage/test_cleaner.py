@@ -549,6 +549,7 @@ def test_nothing_is_exchanged_in_a_log_that_changes_meanwhile(
         cleaning.work()
     assert list(log.segments) == segments
     assert not cleaner.uncleanable
+    assert (log.offline is None) == (change not in (go_offline, move_away))
     if log.offline is None:
         assert all_batches(log) == batches
         assert log.first_dirty_offset == 0
@@ -668,6 +669,20 @@ def test_a_full_disk_ends_the_cleaning_and_nothing_else(disk: SimulatedDisk, kin
     assert clean(writer.log)
     assert leftovers(disk) == []
     assert last_values(consumed(writer.log)) == writer.last_values()
+
+
+def test_an_error_in_the_code_ends_the_cleaning_of_that_log(disk: SimulatedDisk) -> None:
+    def fail(size: int) -> None:
+        raise ZeroDivisionError("in the throttle")
+
+    log = large(disk).log
+    cleaner = cleaner_of(log, throttle=fail)
+    cleaning = cleaner.choose(START_MS)
+    assert cleaning is not None
+    cleaner.run(cleaning)
+    assert "ZeroDivisionError: in the throttle" in str(cleaner.uncleanable[log])
+    assert cleaner.choose(START_MS) is None
+    assert log.offline is None
 
 
 @pytest.mark.parametrize(("kind", "path"), [("read", "*.log"), ("sync", "*.cleaned"), ("rename", "*.swap")])
