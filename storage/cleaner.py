@@ -126,15 +126,13 @@ class LogCleaner:
 
     def choose(self, now_ms: int) -> Cleaning | None:
         """Begin to clean the log that needs it most."""
-        busy = {job.log for job in self._jobs.values()}
+        # By directory: that of a deleted log may be another's by now, with a thread still at work in it.
+        busy = {job.directory for job in self._jobs.values()}
         best: tuple[UnifiedLog, Dirt] | None = None
         for log in self._logs:
-            if (
-                log.config.compacts
-                and log.offline is None
-                and log not in busy
-                and log not in self.uncleanable
-            ):
+            if not log.config.compacts or log.offline is not None or log in self.uncleanable:
+                continue
+            if log.directory not in busy:
                 dirt = self._trying(log, _dirt_if_due, now_ms)
                 if dirt is not None and (best is None or dirt.ratio > best[1].ratio):
                     best = log, dirt

@@ -188,6 +188,21 @@ def test_no_log_is_cleaned_twice_at_once(disk: SimulatedDisk) -> None:
     assert cleaner.choose(START_MS) is None
 
 
+def test_a_log_waits_until_nobody_works_in_its_directory(disk: SimulatedDisk) -> None:
+    """A topic was deleted and made again while a thread cleaned it."""
+    old = written(disk)
+    logs = [old.log]
+    cleaner = LogCleaner(disk, logs)
+    cleaning = cleaner.choose(START_MS)
+    assert cleaning is not None
+    cleaning.work()
+    move_away(old)
+    logs[:] = [written(disk).log]
+    assert cleaner.choose(START_MS) is None
+    assert not cleaner.advance(cleaning)
+    assert cleaner.choose(START_MS) is not None
+
+
 def test_compact_and_delete_does_both(disk: SimulatedDisk) -> None:
     """Conformance 67, 68."""
     policy = frozenset({"compact", "delete"})
