@@ -299,19 +299,24 @@ def kafka(sample: Sample, version: str, tmp_path_factory: pytest.TempPathFactory
         yield kafka
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["trusted", "recovered"])
+@pytest.fixture(scope="module", params=[False, True], ids=["recovered", "trusted"])
 def adopted(request: pytest.FixtureRequest, kafka: ApacheKafka, sample: Sample) -> ApacheKafka:
-    """The broker, started again on our files: it trusts them, or it reads every batch."""
+    """The broker, started again on our files: it trusts them, or it reads every batch.
+
+    In the second case it is told no more than `docs/storage.md` says.
+    """
     kafka.stop()
     move_in(sample, kafka.log_dir)
-    if not request.param:
+    if request.param:
+        copy_offsets(sample, kafka.log_dir, RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS)
+    else:
+        copy_offsets(sample, kafka.log_dir, LOG_START_OFFSETS)
         (kafka.log_dir / CLEAN_SHUTDOWN).unlink()
     kafka.start()
     return kafka
 
 
 def move_in(sample: Sample, log_dir: Path) -> None:
-    disk = Disk()
     for topic, number in partitions(sample):
         theirs, ours = log_dir / f"{topic}-{number}", Path(sample.path) / f"{topic}-{number}"
         for path in theirs.iterdir():
@@ -320,7 +325,11 @@ def move_in(sample: Sample, log_dir: Path) -> None:
         for path in ours.iterdir():
             if path.name != "partition.metadata":
                 shutil.copy(path, theirs)
-    for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
+
+
+def copy_offsets(sample: Sample, log_dir: Path, *names: str) -> None:
+    disk = Disk()
+    for name in names:
         offsets = read_offsets(disk, str(log_dir / name))
         mine = read_offsets(disk, f"{sample.path}/{name}")
         offsets.update((key, offset) for key, offset in mine.items() if key[0] in MOVED)
@@ -370,13 +379,17 @@ def committed(batches: list[bytes]) -> list[Record]:
 
 
 def test_a_kafka_broker_makes_the_same_indexes(adopted: ApacheKafka, sample: Sample) -> None:
-    """Even when it reads every batch again, not one byte of any index becomes another."""
+    """Even when it reads every batch again, not one byte of any index becomes another.
+
+    But for aborted transactions whose first batch compaction has taken: the index that compaction writes goes
+    on naming their first offset, Kafka's as ours, and one that is made again cannot know it.
+    """
     compared = 0
     for topic, number in partitions(sample):
         directory = Path(sample.path) / f"{topic}-{number}"
         closed = sorted(directory.glob("*.log"))[:-1]
         for log in closed:
-            for extension in (".index", ".timeindex", ".txnindex"):
+            for extension in (".index", ".timeindex", *([] if topic == "compacted" else [".txnindex"])):
                 ours = log.with_suffix(extension)
                 theirs = adopted.log_dir / f"{topic}-{number}" / ours.name
                 assert theirs.exists() == ours.exists()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +63,18 @@ def test_json_holds_the_same(data: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_nothing_to_check_gives_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(tmp_path / "missing")]) == 2
     assert capsys.readouterr().err == f"kbroker: {tmp_path}/missing: No such file or directory\n"
+
+
+def test_on_a_terminal_it_shows_how_far_it_is_and_cleans_up(data: Path) -> None:
+    master, slave = os.openpty()
+    try:
+        command = [sys.executable, "-m", "kbroker", "check", str(data)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=slave, timeout=60, check=False)
+        shown = os.read(master, 1 << 16).decode()
+    finally:
+        os.close(slave)
+        os.close(master)
+    assert done.returncode == 0
+    assert "\r\x1b[K  0% of 0.1 MiB  __consumer_offsets-0" in shown
+    assert "100% of 0.1 MiB  truncated-0" in shown
+    assert shown.endswith("\r\x1b[K")
