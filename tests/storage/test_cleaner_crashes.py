@@ -124,7 +124,7 @@ def clean_all(disk: SimulatedDisk, written: Writer) -> None:
     run.later()
     run.log.first_dirty_offset = 0
     # What an earlier cleaning has left behind that could not remove its files.
-    disk.plant(f"{DIRECTORY}/{0:020d}.timeindex.cleaned", b"")
+    disk.plant(f"{DIRECTORY}/{1:020d}.log.cleaned", b"")
     run.clean()
     run.later()
     run.later()
