@@ -86,9 +86,7 @@ class Broker:
         # One for all connections: a read is handled to its end before the loop starts the next one.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connections: set[Connection] = set()
-        self.fetch_sessions = FetchSessions(
-            values.max_incremental_fetch_session_cache_slots, lambda: random.randrange(1, 1 << 31)
-        )
+        self.fetch_sessions = FetchSessions(values.max_incremental_fetch_session_cache_slots, new_session_id)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kbroker")
         self.logs = LogManager(
             Disk(durable=durability is not Durability.NEVER),
@@ -98,14 +96,7 @@ class Broker:
             call=self._call_from_thread,
             unique=lambda: uuid.uuid4().hex,
         )
-        limit = RateLimit(values.log_cleaner_io_max_bytes_per_second, time.monotonic, time.sleep)
-        cleaner = LogCleaner(
-            self.logs.files,
-            self.logs,
-            throttle=limit,
-            dedupe_buffer_bytes=values.log_cleaner_dedupe_buffer_size,
-        )
-        self.compaction = Compaction(cleaner, self._threads.submit, self._call_from_thread)
+        self.compaction = self._compaction()
         self.replicas = ReplicaManager(
             node_id,
             self.now_ms,
@@ -127,6 +118,17 @@ class Broker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _compaction(self) -> Compaction:
+        values = self.settings.configuration.broker
+        limit = RateLimit(values.log_cleaner_io_max_bytes_per_second, time.monotonic, time.sleep)
+        cleaner = LogCleaner(
+            self.logs.files,
+            self.logs,
+            throttle=limit,
+            dedupe_buffer_bytes=values.log_cleaner_dedupe_buffer_size,
+        )
+        return Compaction(cleaner, self._threads.submit, self._call_from_thread)
 
     # -- time and tasks
 
@@ -306,6 +308,10 @@ def group_config(configuration: Configuration) -> GroupConfig:
         offsets_retention_ms=values.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=values.offsets_retention_check_interval_ms,
     )
+
+
+def new_session_id() -> int:
+    return random.randrange(1, 1 << 31)
 
 
 def new_member_id(client_id: str) -> str:
