@@ -5,7 +5,9 @@ A `Batch` collects what a broker has to know; `take` makes the requests out of t
 - Order per broker: UpdateMetadata that only names brokers, LeaderAndIsr, UpdateMetadata, StopReplica. A
   broker has to know of a leader's existence before it is told to follow it.
 - Only registered brokers are told, and each request names the registration (broker epoch) it is meant for, so
-  that a broker which restarted meanwhile refuses it. The controller epoch does the same for controllers.
+  that a broker which restarted meanwhile refuses it as lower than its own. A higher one it has to accept: the
+  controller may hear of a registration before the broker does. The controller epoch does the same for
+  controllers.
 - Versions are those of Kafka 3.9 between brokers of 3.9.
 """
 

@@ -262,7 +262,7 @@ class Broker:
         """KafkaError for orders of a controller that was replaced, or to an earlier life of this broker."""
         if controller_epoch < self.metadata.controller_epoch:
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
-        if broker_epoch not in (-1, self.broker_epoch):
+        if -1 < broker_epoch < self.broker_epoch:  # a higher one may be heard of before our own
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self.metadata.controller_epoch = controller_epoch
 

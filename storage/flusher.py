@@ -2,8 +2,7 @@
 
 Who has to know when something is durable asks for it, and is called back. The syncs run in threads; the
 owner of the logs begins and finishes them. No log is synced twice at the same time, and only a few side
-by side:
-a disk gains nothing from more. When many logs wait, each thread takes its share of them.
+by side, since a disk gains nothing from more. When many logs wait, each thread takes its share of them.
 
 A sync that fails takes its log offline and is never repeated: the kernel has forgotten what it could not
 write. Everyone who waits for that log is told.
@@ -34,7 +33,7 @@ class Flusher:
     ) -> None:
         self._submit = submit
         self._call = call
-        self._free = parallel
+        self._parallel = self._free = parallel
         self._queue: dict[UnifiedLog, None] = {}
         self._running: set[UnifiedLog] = set()
         self._waiting: dict[UnifiedLog, list[tuple[int, Done]]] = {}
@@ -59,7 +58,7 @@ class Flusher:
         """Give what waits to the threads that are free."""
         ready = [log for log in self._queue if log not in self._running]
         while ready and self._free:
-            share = -(-len(ready) // self._free)
+            share = -(-len(ready) // self._parallel)
             mine, ready = ready[:share], ready[share:]
             flushes = []
             for log in mine:

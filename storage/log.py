@@ -27,6 +27,7 @@ segments in `replacement.py`, look-ups by time in `timestamps.py`.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -34,7 +35,7 @@ from typing import NamedTuple
 
 from storage import appending, reading, retention, timestamps, truncation
 from storage.appending import Run
-from storage.checkpoints import LEADER_EPOCHS, write_leader_epochs, write_partition_metadata
+from storage.checkpoints import write_leader_epochs, write_partition_metadata
 from storage.errors import LogDirectoryFailed, StorageError
 from storage.files import Buffer, Files
 from storage.indexes import MAX_RELATIVE_OFFSET
@@ -107,6 +108,7 @@ class UnifiedLog:
         self.unsynced: list[Callable[[], object]] = []
         """What the next flush has to sync besides the active segment."""
         self._flushes_running = 0
+        self._writing_files = threading.Lock()
         self._deleted: list[tuple[LogSegment, int | None]] = []
         """Renamed segments, and when to remove them."""
         self.is_changed = False
@@ -223,9 +225,16 @@ class UnifiedLog:
         return self.offline if isinstance(error, Exception) else error
 
     def retire(self) -> None:
-        """The log was deleted; whoever still has it will notice."""
-        self.offline = self.offline or StorageError(self.directory, "the log was deleted")
+        """The log was deleted; who still has it will notice. A flush that runs writes no file any more."""
+        with self._writing_files:
+            self.offline = self.offline or StorageError(self.directory, "the log was deleted")
         self.release()
+
+    def write_while_online(self, write: Callable[[], object]) -> None:
+        """In a thread: write a file by its name. That of a deleted log may be another one's by then."""
+        with self._writing_files:
+            if self.offline is None:
+                write()
 
     # -- writing
 
@@ -327,7 +336,8 @@ class UnifiedLog:
         targets, self.unsynced = self.unsynced, []
         epochs = self.leader_epochs
         if epochs.dirty:
-            targets.append(partial(write_leader_epochs, self.files, epochs.path, epochs.entries))
+            write = partial(write_leader_epochs, self.files, epochs.path, epochs.entries)
+            targets.append(partial(self.write_while_online, write))
             epochs.dirty = False
         try:
             targets.append(self.segments.active.file.sync)
@@ -429,13 +439,6 @@ class UnifiedLog:
             if not segment.used and segment is not self.segments.active:
                 segment.release()
             segment.used = False
-
-    def moved(self, directory: str) -> None:
-        """The directory was renamed."""
-        self.directory = self.producers.directory = directory
-        self.leader_epochs.path = f"{directory}/{LEADER_EPOCHS}"
-        for segment in self.segments:
-            segment.moved(directory)
 
     def close(self) -> None:
         """Make everything durable, so that the log can be opened again without reading it, and release it."""

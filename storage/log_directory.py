@@ -84,7 +84,7 @@ class OffsetCheckpoint:
     def writing(
         self, logs: Mapping[TopicPartition, UnifiedLog], broken: Collection[TopicPartition]
     ) -> Callable[[], None] | None:
-        """What writes the offsets as they are now, here or in a thread; None where nothing has changed.
+        """What writes the offsets as they are now, here or in a thread; None where they are on disk already.
 
         Those of broken logs stay as they were.
         """
@@ -92,7 +92,7 @@ class OffsetCheckpoint:
         for key, log in logs.items():
             if (offset := self._offset_of(log)) is not None:
                 offsets[key] = offset
-        if offsets == self.offsets:
+        if offsets == self.offsets and self._written_turn == self._turn:
             return None
         self.offsets = offsets
         self._turn += 1

@@ -224,10 +224,22 @@ class LogManager:
     # -- making and removing logs
 
     def create(
-        self, topic_partition: TopicPartition, now_ms: int, topic_id: bytes | None = None
+        self,
+        topic_partition: TopicPartition,
+        now_ms: int,
+        topic_id: bytes | None = None,
+        *,
+        is_new: bool = True,
     ) -> UnifiedLog:
-        """The log, made if there is none, in the directory that has the fewest."""
+        """The log, made if there is none, in the directory that has the fewest.
+
+        A partition that is not new may have its log in a directory that is offline: then none is made.
+        """
         log = self.get(topic_partition)
+        if log is None and not is_new:
+            for directory in self.directories:
+                if directory.offline is not None:
+                    raise directory.offline
         if log is not None and log.topic_id is None and topic_id is not None:
             log.assign_topic_id(topic_id)
         while log is None:

@@ -86,7 +86,8 @@ def create_log(
         metadata.close()
     log = _Opening(files, directory, config, 0, now_ms, settings).log(topic, partition, 0)
     if topic_id is not None:
-        log.unsynced.append(partial(write_partition_metadata, files, directory, topic_id))
+        write = partial(write_partition_metadata, files, directory, topic_id)
+        log.unsynced.append(partial(log.write_while_online, write))
     log.unsynced.append(partial(files.sync_dir, directory))
     log.unsynced.append(partial(files.sync_dir, parent(directory)))
     log.is_changed = True

@@ -254,13 +254,6 @@ class LogSegment:
         self.time_index.rename(self.path_of(".timeindex"))
         self.transaction_index.rename(self.path_of(".txnindex"))
 
-    def moved(self, directory: str) -> None:
-        """The directory was renamed."""
-        self.directory = directory
-        self.offset_index.path = self.path_of(".index")
-        self.time_index.path = self.path_of(".timeindex")
-        self.transaction_index.path = self.path_of(".txnindex")
-
     def remove(self) -> None:
         """Remove all files."""
         if self._file is not None:
@@ -325,6 +318,7 @@ class LogSegment:
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)
         self.scan_for_largest_timestamp(self.size)
+        self.sync()
         return self.end_offset()
 
     def cut(self, size: int) -> None:
