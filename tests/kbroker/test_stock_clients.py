@@ -20,6 +20,8 @@ with warnings.catch_warnings():
     from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions, NewTopic
     from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
+pytestmark = pytest.mark.slow
+
 CODECS = [None, "gzip", "lz4", "zstd"]
 
 

@@ -8,6 +8,7 @@ end the clients behave as clients should, and every group has to settle.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -31,6 +32,8 @@ from tests.kbroker.coordinators.requests import (
 from wire.api.delete_groups import DeleteGroupsRequest
 from wire.api.leave_group import MemberIdentity
 from wire.errors import ErrorCode
+
+pytestmark = pytest.mark.slow
 
 GROUPS = ["g", "h"]
 WORK = frozenset(range(6))
