@@ -16,20 +16,21 @@ rules are Kafka's (conformance 68-70):
 - From `end_offset` on nothing was seen when the map of keys was made. Nothing there goes because of its
   key, and no tombstone there counts: what it deletes may not have gone yet.
 
-What stays keeps offset and timestamp. A batch of which all stays is handed back as it came. One that lost
-records keeps base offset, last offset, epochs, sequence, codec and the type of its timestamps; base and
-largest timestamp are those of the records that are left. A delete horizon takes the place of the base
-timestamp.
+What stays keeps offset and timestamp, and all of its bytes unless its batch gets a horizon. A batch of
+which all stays is handed back as it came. One that lost records keeps base offset, last offset, epochs,
+sequence, codec and the type of its timestamps; the largest timestamp is that of the records that are left.
+A delete horizon takes the place of the base timestamp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from storage.cleaned_transactions import CleanedTransactions
 from storage.offset_map import OffsetMap
 from wire.record_batch import BatchHeader
+from wire.record_spans import batch_of_spans, record_data, record_spans
 from wire.records import BatchBuilder, Buffer, Record, empty_batch, records
 
 NO_OFFSET = -1
@@ -82,7 +83,7 @@ class BatchFilter:
         self.markers_dropped = 0
 
     def filtered(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
-        """What stays of a batch: itself, another, or nothing. WireError or ValueError where it is damaged."""
+        """What stays of a batch: itself, another, or nothing. WireError where it is damaged."""
         self.records_seen += header.count
         rest = self._control(header, batch) if header.is_control else self._data(header, batch)
         if rest is not None:
@@ -116,39 +117,25 @@ class BatchFilter:
     def _data(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
         if self._transactions.is_aborted(header):
             return None
-        kept = self._kept(header, batch)
+        data = record_data(header, batch)
+        spans = record_spans(header, data)
+        tombstones = not self._horizon_has_passed(header)
+        kept = self._offsets.last_of(spans, self._end_offset, tombstones=tombstones)
         if not kept:
             return None
         self.records_kept += len(kept)
-        horizon_ms = header.delete_horizon_ms
-        if horizon_ms is None and any(
-            record.value is None for record in kept if record.offset < self._end_offset
-        ):
-            horizon_ms = self._delete_horizon_ms
-        elif len(kept) == header.count:
-            return batch
-        return rebuilt(header, kept, horizon_ms)
-
-    def _kept(self, header: BatchHeader, batch: Buffer) -> Sequence[Record]:
-        last_offset_of, end_offset = self._offsets.get, self._end_offset
-        drops_tombstones = self._horizon_has_passed(header)
-        return [
-            record
-            for record in records(batch, 0, header)
-            if record.offset >= end_offset
-            or (
-                record.key is not None
-                and last_offset_of(record.key) <= record.offset
-                and not (drops_tombstones and record.value is None)
-            )
-        ]
+        if not header.has_delete_horizon and any(span[2] for span in kept if span[0] < self._end_offset):
+            stays = {span[0] for span in kept}
+            left = (record for record in records(batch, 0, header) if record.offset in stays)
+            return rebuilt(header, left, self._delete_horizon_ms)
+        return batch if len(kept) == len(spans) else batch_of_spans(header, data, kept)
 
     def _horizon_has_passed(self, header: BatchHeader) -> bool:
         return header.has_delete_horizon and header.base_timestamp <= self._now_ms
 
 
-def rebuilt(header: BatchHeader, kept: Iterable[Record], delete_horizon_ms: int | None) -> bytes:
-    """The batch with only these of its records. ValueError where their offsets are not those of a batch."""
+def rebuilt(header: BatchHeader, left: Iterable[Record], delete_horizon_ms: int) -> bytes:
+    """The batch with only these of its records, and a delete horizon."""
     builder = BatchBuilder(
         codec=header.codec,
         timestamp_type=header.timestamp_type,
@@ -161,6 +148,6 @@ def rebuilt(header: BatchHeader, kept: Iterable[Record], delete_horizon_ms: int 
         leader_epoch=header.leader_epoch,
         delete_horizon_ms=delete_horizon_ms,
     )
-    for offset, timestamp, key, value, headers in kept:
+    for offset, timestamp, key, value, headers in left:
         builder.append(key, value, headers, timestamp_ms=timestamp, offset=offset)
     return builder.build(header.last_offset)

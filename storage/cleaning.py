@@ -41,7 +41,7 @@ from storage.offset_map import OffsetMap
 from storage.segment import CLEANED, LogSegment
 from wire.errors import WireError
 from wire.record_batch import BatchHeader
-from wire.records import records
+from wire.record_spans import record_data, record_spans
 
 LARGEST_POSITION = (1 << 31) - 1
 
@@ -189,7 +189,8 @@ class Cleaning:
                     if header.is_control:
                         transactions.is_spent(header, batch)
                     elif not transactions.is_aborted(header):
-                        full_at = offsets.put_all(records(batch, 0, header), first_dirty_offset)
+                        spans = record_spans(header, record_data(header, batch))
+                        full_at = offsets.put_all(spans, first_dirty_offset)
                         if full_at is not None:
                             return full_at
                 except WireError as error:
@@ -246,7 +247,7 @@ class Cleaning:
             if header.base_offset < self.end_offset:
                 try:
                     kept = self._filter.filtered(header, batch)
-                except (WireError, ValueError) as error:
+                except WireError as error:
                     raise self._damaged(source, position, error) from error
             if kept is not batch and self._output is None:
                 self._copy(source, position)
