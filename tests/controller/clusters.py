@@ -139,7 +139,9 @@ class Cluster:
         return SimulatedStore(self.tree, self.delay)
 
     async def start(self, broker_id: int) -> Broker:
-        store = await self.connect()
+        return await self.start_on(await self.connect(), broker_id)
+
+    async def start_on(self, store: Any, broker_id: int) -> Broker:
         await prepare(store, "the cluster")
         broker = Broker(self, broker_id, store)
         self.brokers[broker_id] = broker

@@ -48,9 +48,13 @@ class FakeBroker:
         self.replicas: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
         self.topic_ids: dict[str, bytes] = {}
         self.known: dict[TopicPartition, UpdateMetadataPartitionState] = {}
-        self.live_brokers: set[int] = set()
+        self.hosts: dict[int, str] = {}
         self.failed_disks: set[TopicPartition] = set()
         self.stopped: list[tuple[TopicPartition, bool]] = []
+
+    @property
+    def live_brokers(self) -> set[int]:
+        return set(self.hosts)
 
     def handle(self, request: ControlRequest) -> object:
         """The answer to an order."""
@@ -107,7 +111,7 @@ class FakeBroker:
 
     def _update(self, request: UpdateMetadataRequest, error: ErrorCode) -> UpdateMetadataResponse:
         if error == ErrorCode.NONE:
-            self.live_brokers = {broker.id for broker in request.live_brokers}
+            self.hosts = {broker.id: broker.endpoints[0].host for broker in request.live_brokers}
             for topic in request.topic_states:
                 for state in topic.partition_states:
                     partition = TopicPartition(topic.topic_name, state.partition_index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from controller import events, znodes
 from controller.controller import MOST_BYTES, MOST_OPERATIONS, Settings, packed
 from controller.embedded import EmbeddedTree
 from controller.membership import DuplicateBrokerId, next_broker_id, prepare
-from controller.metadata_store import Create, Operation
+from controller.metadata_store import Create, Operation, Watch
 from controller.producer_ids import next_block
 from controller.refusals import REFUSALS
-from controller.state import EntityType, LeaderAndIsr, ReplicaAssignment, TopicPartition
+from controller.state import Endpoint, EntityType, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from tests.controller import virtual_time
 from tests.controller.clusters import Broker, Cluster
 from tests.controller.rules import SET, SomeRules
+from tests.controller.simulated_store import SimulatedStore
 from tests.controller.virtual_time import now_ms
 from tests.controller.worlds import a_topic
 from wire.api import alter_configs, incremental_alter_configs
@@ -165,6 +166,47 @@ async def test_a_controller_that_was_cut_off_for_a_moment_goes_on_in_its_epoch()
     assert controller_epoch(cluster) == 1
     # What happened meanwhile, and set off no watch, has been seen to.
     assert first.fake.known[T0].leader == 2
+    await cluster.stop_all()
+
+
+class Stumbling(SimulatedStore):
+    """Loses its connection, and has it back, in the moment when the brokers have been read."""
+
+    stumbles = 1
+
+    def children(self, path: str, watch: Watch | None = None) -> Awaitable[list[str]]:
+        answer = super().children(path, watch)
+        if path == znodes.BROKER_IDS and self.stumbles:
+            self.stumbles -= 1
+            assert isinstance(answer, asyncio.Future)
+            answer.add_done_callback(lambda _: (self.cut(), self.restore()))
+        return answer
+
+
+@in_virtual_time
+async def test_watches_that_are_lost_while_everything_is_read_are_set_again() -> None:
+    cluster = Cluster(seed=24)
+    first = await cluster.start_on(Stumbling(cluster.tree, cluster.delay), 1)
+    await cluster.settle()
+    await cluster.start(2)
+    await cluster.settle()
+    assert cluster.active is first
+    assert first.fake.live_brokers == {1, 2}
+    await cluster.stop_all()
+
+
+@in_virtual_time
+async def test_a_broker_that_listens_elsewhere_is_made_known() -> None:
+    cluster = Cluster(seed=25)
+    first, second = await cluster.start(1), await cluster.start(2)
+    await cluster.settle()
+    sent = len(first.heard)
+    endpoint = Endpoint("PLAINTEXT", "elsewhere", 1)
+    moved = znodes.BrokerRegistration((endpoint,), 0).encode()
+    await second.store.set(znodes.BrokerRegistration.path(2), moved)
+    await cluster.settle()
+    assert first.heard[sent:] == ["UpdateMetadataRequest"] * 2
+    assert first.fake.hosts == {1: "host1", 2: "elsewhere"}
     await cluster.stop_all()
 
 

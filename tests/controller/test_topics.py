@@ -338,6 +338,20 @@ def test_a_topic_waits_for_the_replicas_of_a_broker_that_is_away() -> None:
     assert codes(world, a_topic("t", 1, 1)) == [ErrorCode.NONE]
 
 
+def test_a_broker_that_dies_before_it_has_deleted_its_replica_is_asked_again() -> None:
+    world = World(1, 2)
+    world.topic("t", (1, 2))
+    world.deaf.add(2)
+    delete(world, "t")
+    assert world.state.deletions["t"].replicas[0, 2] is ReplicaDeletion.STARTED
+    world.leave(2)
+    assert world.state.deletions["t"].replicas[0, 2] is ReplicaDeletion.INELIGIBLE
+    world.deaf.clear()
+    world.join(2)
+    assert world.state.topics == {}
+    assert (TopicPartition("t", 0), True) in world.fakes[2].stopped
+
+
 def test_a_topic_waits_for_a_replica_that_could_not_be_deleted() -> None:
     world = World(1, 2)
     world.topic("t", (1, 2))

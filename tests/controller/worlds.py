@@ -89,6 +89,8 @@ class World:
         self.state = ClusterState(controller_id=1, controller_epoch=CONTROLLER_EPOCH)
         self.racks = dict(zip(brokers, racks, strict=False))
         self.fakes: dict[int, FakeBroker] = {}
+        self.deaf: set[int] = set()
+        """Brokers that requests do not reach."""
         self.writes = 0
         self.requests: list[ControlRequest] = []
         """Of the last step, without what answers led to."""
@@ -110,6 +112,8 @@ class World:
                 self.writes += len(write)
             self.check_store()
             for request in effects.requests:
+                if request.broker_id in self.deaf:
+                    continue
                 answer = self.fakes[request.broker_id].handle(request)
                 if replica_outcomes(request, answer):
                     queue.append(events.RequestAnswered(request, answer))
@@ -231,6 +235,8 @@ class World:
         assert state.brokers.keys() == self.fakes.keys()
         visible = {p for p in state.partitions() if p.topic not in state.deletions and state.leadership(p)}
         for fake in self.fakes.values():
+            if fake.broker_id in self.deaf:
+                continue
             assert fake.live_brokers == self.fakes.keys()
             assert fake.known.keys() == visible
             for partition, heard in fake.known.items():

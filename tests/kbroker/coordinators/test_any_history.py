@@ -56,7 +56,8 @@ class Worker(Client):
         super().__init__(driver, name, group_id=group_id, instance_id=instance_id)
         self.asked: Asked | None = None
         self.work: frozenset[int] = frozenset()
-        self.works_in_generation = -1
+        self.works_as = ("", -1)
+        """The member id and the generation that the work is for."""
 
     def begin_join(self, version: int) -> None:
         if self.instance_id is not None:
@@ -69,6 +70,10 @@ class Worker(Client):
             member_id: bytes(sorted(WORK)[number :: len(members)]) for number, member_id in enumerate(members)
         }
         self.asked = self.driver.ask(sync(self.group_id, self.generation, self.member_id, shares), 4)
+
+    @property
+    def is_now(self) -> tuple[str, int]:
+        return self.member_id, self.generation
 
     @property
     def leads(self) -> bool:
@@ -85,7 +90,7 @@ class Worker(Client):
             return
         if self.asked.reply.error_code == ErrorCode.NONE:
             self.work = frozenset(self.asked.reply.assignment)
-            self.works_in_generation = self.generation
+            self.works_as = self.is_now
         self.asked = None
 
     def behave(self) -> None:
@@ -107,7 +112,7 @@ class Worker(Client):
     def obey(self, error: ErrorCode) -> None:
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             self.forget()
-        if error != ErrorCode.NONE or self.works_in_generation != self.generation:
+        if error != ErrorCode.NONE or self.works_as != self.is_now:
             self.begin_join(9)
 
 
@@ -200,7 +205,6 @@ class AnyHistory(RuleBasedStateMachine):
         worker = self.worker(number)
         worker.forget()
         worker.asked = None
-        worker.works_in_generation = -1
 
     # Administrators, simple consumers, transactions
 
@@ -290,7 +294,8 @@ class AnyHistory(RuleBasedStateMachine):
                 for worker in self.workers
                 if worker.group_id == group_id
                 and worker.member_id in group.members
-                and worker.works_in_generation == worker.generation == group.generation
+                and worker.works_as == worker.is_now
+                and worker.generation == group.generation
             ]
             assert sum(map(len, working)) == len(frozenset().union(*working))
 
