@@ -16,7 +16,7 @@ JARS := .cache/kafka/.done .cache/kafka-3.9.2/.done .cache/kafka-4.3.1/.done
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement
 MAVEN := mvn -q -B -f compat_tests/pom.xml
 
-.PHONY: help setup setup-tests run check test lint bench fuzz lock clean
+.PHONY: help setup setup-tests run check test compat lint bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -32,6 +32,10 @@ check: lint ## format, lint, types, import rules and the fast tests, in under a 
 
 test: lint $(SPARK) $(JARS) ## everything a change must pass; what CI runs
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+compat: $(TOOLS) $(JARS) ## stock clients only; rewrites their table in docs/compatibility.md
+	@$(BIN)/python -m pytest compat_tests -m feature -n $(WORKERS) --junitxml=.cache/compat.xml; \
+	status=$$?; $(BIN)/python -m compat_tests.features .cache/compat.xml && exit $$status
 
 lint: $(TOOLS)
 	$(BIN)/ruff format --check --quiet .
