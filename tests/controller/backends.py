@@ -1,6 +1,7 @@
 """The back ends of the metadata store, each with what the contract's tests need to know about it.
 
-A further back end is one more class here and one more name in `BACKENDS`.
+A further back end is one more class here and one more name in `BACKENDS`. ZooKeeper's is beside them, since
+it needs a server.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol
 
+from kazoo.client import KazooClient
+
 from controller.embedded import EmbeddedStore, EmbeddedTree
-from controller.metadata_store import MetadataStore
+from controller.metadata_store import MetadataStore, SessionState
+from controller.zookeeper import ZooKeeperStore
 from tests.controller import virtual_time
 from tests.controller.simulated_store import SimulatedStore
 
@@ -82,6 +86,48 @@ class Simulated:
     async def until(self, condition: Callable[[], bool]) -> None:
         await asyncio.sleep(1)
         assert condition()
+
+
+class OnZooKeeper:
+    """A tree of its own in a real server."""
+
+    def __init__(self, address: str, chroot: str) -> None:
+        self.address = address
+        self.chroot = chroot
+        self.stores: list[ZooKeeperStore] = []
+
+    def run(self, test: Coroutine[Any, Any, None]) -> None:
+        asyncio.run(self._run(test))
+
+    async def _run(self, test: Coroutine[Any, Any, None]) -> None:
+        try:
+            await test
+        finally:
+            for store in self.stores:
+                await store.close()
+
+    async def connect(self) -> ZooKeeperStore:
+        store = await ZooKeeperStore.connect(f"{self.address}{self.chroot}", session_timeout_ms=5000)
+        self.stores.append(store)
+        return store
+
+    async def expire(self, store: ZooKeeperStore) -> None:
+        """A second client that takes over a session ends it for the first."""
+        old = store.session_id
+
+        def take_over() -> None:
+            client = KazooClient(self.address, client_id=store._client.client_id)
+            client.start()
+            client.stop()
+            client.close()
+
+        await asyncio.to_thread(take_over)
+        await self.until(lambda: store.session_id != old and store.state is SessionState.CONNECTED)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():  # noqa: ASYNC110 -- what it waits for has no event
+                await asyncio.sleep(0.005)
 
 
 BACKENDS: dict[str, Callable[[Path], Backend]] = {
