@@ -24,7 +24,7 @@ import subprocess
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -56,6 +56,9 @@ PROPERTIES: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
 }
 """Small, so that it starts fast. Unlike Kafka's defaults in the number of things, not in what they do."""
+
+FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a JVM that lives for seconds, and shares the machine with others."""
 
 LOGGING = {
     "log4j2.configurationFile": """\
@@ -110,6 +113,7 @@ class ApacheKafka:
         *,
         properties: Mapping[str, object] | None = None,
         heap: str = "512m",
+        jvm: Sequence[str] = FAST_START,
     ) -> None:
         """`properties` go over PROPERTIES; without `directory`, what Kafka writes is temporary."""
         self.version = version
@@ -117,6 +121,7 @@ class ApacheKafka:
         self.ports: tuple[int, ...] = ()
         """Of the broker and of the controller."""
         self._heap = heap
+        self._jvm = jvm
         self._cleanup = ExitStack()
         if directory is None:
             directory = Path(self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="kafka-")))
@@ -142,6 +147,13 @@ class ApacheKafka:
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.ports[0]}"
+
+    @property
+    def process_id(self) -> int:
+        """While it runs."""
+        if self._process is None:
+            raise KafkaFailed("Kafka does not run")
+        return self._process.pid
 
     @property
     def output(self) -> str:
@@ -209,7 +221,7 @@ class ApacheKafka:
         return self._output.wait_for_start() and self._process.poll() is None
 
     def _command(self) -> list[str]:
-        command = _java(self.version, self.directory, level="INFO")
+        command = _java(self.version, self.directory, level="INFO", options=self._jvm)
         if not _archive(self.version).exists():
             command.insert(1, f"-XX:ArchiveClassesAtExit={_new_archive(self.version)}")
         command.insert(1, f"-Xmx{self._heap}")
@@ -277,7 +289,7 @@ def free_ports(count: int) -> tuple[int, ...]:
         return tuple(one.getsockname()[1] for one in sockets)
 
 
-def _java(version: str, directory: Path, *, level: str) -> list[str]:
+def _java(version: str, directory: Path, *, level: str, options: Sequence[str] = FAST_START) -> list[str]:
     """The command line up to the main class. Tools log to stderr, since their output is on stdout.
 
     Without its own log, the JVM does not complain about an archive that another JVM made, and does without.
@@ -285,7 +297,7 @@ def _java(version: str, directory: Path, *, level: str) -> list[str]:
     target = "SYSTEM_OUT" if version.startswith("4") else "System.out"
     if level != "INFO":
         target = target.replace("OUT", "ERR").replace("out", "err")
-    command = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xlog:disable"]
+    command = ["java", *options, "-XX:-UsePerfData", "-Xlog:disable"]
     if (archive := _archive(version)).exists():
         command.append(f"-XX:SharedArchiveFile={archive}")
     for name, text in LOGGING.items():

@@ -1,0 +1,138 @@
+"""One measurement: the load generator runs, the broker's CPU time is read right before and right after."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.load.brokers import RunningBroker, built, cores, on_cores
+from benchmarks.load.client import Client, Unexpected
+from benchmarks.load.workloads import (
+    SMALL_BYTES,
+    TOPIC,
+    Load,
+    Row,
+    batch,
+    fetch_frame,
+    prepared,
+    produce_frame,
+)
+
+GIGABYTE = 1e9
+MANY_REQUESTS = 100_000
+SOME_OFFSET = 0x1122334455667788
+
+
+class Measured(NamedTuple):
+    """What one row took on one broker."""
+
+    cpu_s: float
+    """Per gigabyte of values, or per 100,000 requests: the least of all rounds."""
+    rate: float
+    """MB/s or requests/s: the most."""
+    p50_ms: float
+    p99_ms: float
+
+
+def run_loadgen(broker: RunningBroker, *arguments: object) -> tuple[float, dict[str, Any]]:
+    """The broker's CPU time while it ran, and what it found."""
+    command = [str(built("loadgen")), str(arguments[0]), "-address", f"127.0.0.1:{broker.port}"]
+    command += map(str, arguments[1:])
+    pipe = subprocess.PIPE
+    with on_cores(cores()[1]):
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            if process.stdout.readline() != "ready\n":
+                raise Unexpected(process.stderr.read())
+            before = broker.cpu_s
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+            cpu_s = broker.cpu_s - before
+            if not line:
+                raise Unexpected(process.stderr.read())
+            return cpu_s, json.loads(line)
+        finally:
+            process.kill()
+
+
+def measure(broker: RunningBroker, row: Row, *, seconds: float, warm_s: float, rounds: int) -> Measured:
+    """The best of some rounds, after a broker had time to warm up."""
+    found: list[Measured] = []
+    with tempfile.NamedTemporaryFile(suffix=".frames") as file, Client(broker.port) as client:
+        while warm_s > 0 or len(found) < rounds:
+            with prepared(client, row) as load:
+                Path(file.name).write_bytes(b"".join(load.frames))
+                one, took_s = replay(broker, client, load, file.name, seconds if warm_s <= 0 else warm_s)
+            if warm_s > 0:
+                warm_s -= max(took_s, 0.1)
+            else:
+                found.append(one)
+    return best(found)
+
+
+def replay(
+    broker: RunningBroker, client: Client, load: Load, frames: str, seconds: float
+) -> tuple[Measured, float]:
+    options: list[object] = ["-frames", frames, "-seconds", seconds, "-requests", load.most_requests]
+    options += ["-connections", load.connections, "-in-flight", load.in_flight]
+    cpu_s, result = run_loadgen(broker, "replay", *options, *(["-once"] if load.once else []))
+    requests, took_s = result["requests"], result["seconds"]
+    if load.records:
+        ends = client.end_offsets(TOPIC, load.partitions)
+        if ends != [requests * load.records] * load.partitions:
+            raise Unexpected(f"after {requests} times {load.records} records the partitions end at {ends}")
+    if result["reply_bytes"] < requests * load.reply_bytes:
+        raise Unexpected(f"{requests} requests brought only {result['reply_bytes']} bytes")
+    times = result["p50_ms"], result["p99_ms"]
+    if load.value_bytes:
+        value_bytes = requests * load.value_bytes
+        return Measured(cpu_s / value_bytes * GIGABYTE, value_bytes / took_s / 1e6, *times), took_s
+    return Measured(cpu_s / requests * MANY_REQUESTS, requests / took_s, *times), took_s
+
+
+def best(found: Sequence[Measured]) -> Measured:
+    """Of every figure by itself: what disturbs a measurement makes it worse, never better."""
+    return Measured(
+        min(one.cpu_s for one in found),
+        max(one.rate for one in found),
+        min(one.p50_ms for one in found),
+        min(one.p99_ms for one in found),
+    )
+
+
+def latency(broker: RunningBroker, rate: int, *, seconds: float, warm_s: float, rounds: int) -> Measured:
+    """From the producer's write to the consumer's read, at a steady rate of single records."""
+    one_batch = batch(SMALL_BYTES, 1)
+    fetch = fetch_frame({0: SOME_OFFSET}, max_wait_ms=500)
+    offset_at = fetch.index(SOME_OFFSET.to_bytes(8, "big"))
+    found = []
+    with tempfile.TemporaryDirectory() as directory, Client(broker.port) as client:
+        produce_file, fetch_file = Path(directory, "produce"), Path(directory, "fetch")
+        produce_file.write_bytes(produce_frame(one_batch))
+        fetch_file.write_bytes(fetch)
+        client.create_topic(TOPIC, 1)
+        for duration in [warm_s, *[seconds] * rounds]:
+            options: list[object] = ["-produce", produce_file, "-fetch", fetch_file, "-rate", rate]
+            options += ["-offset-at", offset_at, "-batch", len(one_batch), "-seconds", duration]
+            options += ["-first-offset", client.end_offsets(TOPIC, 1)[0]]
+            cpu_s, result = run_loadgen(broker, "latency", *options)
+            requests = result["requests"]
+            found.append(
+                Measured(
+                    cpu_s / requests * MANY_REQUESTS,
+                    requests / result["seconds"],
+                    result["p50_ms"],
+                    result["p99_ms"],
+                )
+            )
+        client.delete_topic(TOPIC)
+    return best(found[1:])

@@ -1,0 +1,3 @@
+module kbroker/benchmarks/loadgen
+
+go 1.21
