@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -45,6 +46,8 @@ from wire.api.create_topics import CreateTopicsRequest
 from wire.api.delete_topics import DeleteTopicsRequest
 from wire.api.elect_leaders import ElectLeadersRequest
 from wire.api.update_metadata import UpdateMetadataPartitionState
+
+pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
 
@@ -301,7 +304,8 @@ class Chaos(RuleBasedStateMachine):
                 assert told is not None
                 assert (told.leader, told.leader_epoch) == (leadership.leader, leadership.leader_epoch)
             else:
-                assert told is None
+                # Who was away when the replica was taken from it is never told, nor is it by Kafka.
+                assert told is None or told.leader_epoch < leadership.leader_epoch
 
     # -- how
 

@@ -202,6 +202,7 @@ def test_a_reader_ends_up_with_the_same_values(history: list[Step], segment_byte
     subject.finish()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_a_reader_ends_up_with_the_same_values_after_a_long_history(seed: int) -> None:
     """Conformance 68, 69, 70: as above, with more segments and more cleanings than hypothesis gets to."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from storage.indexes import OffsetIndex, OffsetPosition
 from tests.storage.simulated_disk import SimulatedDisk
+
+pytestmark = pytest.mark.slow
 
 BASE = 5_000_000_000
 
