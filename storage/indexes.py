@@ -364,8 +364,8 @@ class OffsetIndex(_BoundedIndex):
             self._load()
         return OffsetPosition(self._last_offset, self._last_position)
 
-    def append(self, offset: int, position: int) -> None:
-        """ValueError where the offset is not larger than the last one."""
+    def append(self, offset: int, position: int) -> bool:
+        """Whether it is full now. ValueError where the offset is not larger than the last one."""
         entries = self._entries if self._entries >= 0 else self.entries
         if offset <= self._last_offset and entries:
             raise ValueError(f"{self.path}: offset {offset} is not above the last, {self._last_offset}")
@@ -380,6 +380,7 @@ class OffsetIndex(_BoundedIndex):
         self._entries = entries + 1
         self._last_offset = offset
         self._last_position = position
+        return entries + 1 >= self.max_entries
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry at or below `offset`, or (base_offset, 0)."""
@@ -439,16 +440,16 @@ class TimeIndex(_BoundedIndex):
             self._load()
         return TimestampOffset(self._last_timestamp, self._last_offset)
 
-    def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> None:
+    def maybe_append(self, timestamp: int, offset: int, *, at_roll: bool = False) -> bool:
         """Add an entry if the timestamp is larger than the last one; `at_roll` may use the slot kept back.
 
-        ValueError where either goes backwards.
+        Whether it is full now. ValueError where either goes backwards.
         """
         entries = self._entries if self._entries >= 0 else self.entries
         if entries and (offset < self._last_offset or timestamp < self._last_timestamp):
             raise ValueError(f"{self.path}: ({timestamp}, {offset}) goes back behind {self.last_entry}")
         if timestamp <= self._last_timestamp:
-            return
+            return entries >= self.max_entries - 1
         if entries >= self.max_entries - (not at_roll):
             raise ValueError(f"{self.path}: the index is full")
         relative = offset - self.base_offset
@@ -460,6 +461,7 @@ class TimeIndex(_BoundedIndex):
         self._entries = entries + 1
         self._last_timestamp = timestamp
         self._last_offset = offset
+        return entries + 1 >= self.max_entries - 1
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry at or below `timestamp`, or (-1, base_offset)."""

@@ -294,9 +294,10 @@ class LogSegment:
             self._largest_timestamp = max_timestamp
             self._largest_offset = last_offset
         if self._unindexed > self._index_interval and not self.is_index_full:
-            self.offset_index.append(last_offset, position)
-            self.time_index.maybe_append(self._largest_timestamp, self._largest_offset)  # type: ignore[arg-type]
-            self.is_index_full = self.offset_index.is_full or self.time_index.is_full
+            full = self.offset_index.append(last_offset, position)
+            # Both of the latest have been loaded by every caller.
+            full |= self.time_index.maybe_append(self._largest_timestamp, self._largest_offset)  # type: ignore[arg-type]
+            self.is_index_full = full
             self._unindexed = 0
         self._unindexed += size
 
