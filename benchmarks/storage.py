@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -185,7 +186,20 @@ def the_rest(directory: Path) -> None:
         took = best_s(lambda log=log: reopened(log, clean=False).release())  # type: ignore[misc]
         print(f"| recover batches of {name} | {log.size / took / 1e6:.0f} MB/s |", flush=True)
         log.release()
+    for megabytes in (32, 256):
+        memory = memory_kib(directory, megabytes)
+        print(f"| memory of a log of {megabytes} MiB, read once | {memory:.0f} KiB |")
     print(f"| open 1,000 logs after a clean shutdown | {opening_ms(directory):.0f} ms |")
+
+
+def memory_kib(directory: Path, megabytes: int) -> float:
+    tracemalloc.start()
+    log = filled(directory, f"memory-{megabytes}", 16 << 10, megabytes << 20)
+    read_all(log, 1 << 20)
+    took, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    log.release()
+    return took / 1024
 
 
 def opening_ms(directory: Path) -> float:
