@@ -17,6 +17,7 @@ import asyncio
 import base64
 import random
 import signal
+import socket
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -27,13 +28,14 @@ from controller import events
 from kbroker.compaction import Compaction
 from kbroker.configuration.layers import Configuration
 from kbroker.connection import Connection
+from kbroker.connection_limits import Connections
 from kbroker.context import Parked
 from kbroker.coordinator_runtime import GroupCoordinator
 from kbroker.coordinators.classic_group import GroupConfig
 from kbroker.dispatch import Dispatcher
 from kbroker.fetch_sessions import FetchSessions
 from kbroker.handlers import HANDLERS, Handler
-from kbroker.listeners import PLAINTEXT, Listener
+from kbroker.listeners import Listeners, addresses_of, bind_all
 from kbroker.metadata_cache import MetadataCache
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.settings import Settings, produce_rules
@@ -54,6 +56,10 @@ TICK_MS = 1000
 RECEIVE_BUFFER_BYTES = 256 * 1024
 THREADS = 4
 USE_DEFAULT = -1
+SOCKET_BUFFERS = {
+    "socket.send.buffer.bytes": socket.SO_SNDBUF,
+    "socket.receive.buffer.bytes": socket.SO_RCVBUF,
+}
 
 
 class Broker:
@@ -61,7 +67,7 @@ class Broker:
 
     def __init__(
         self,
-        listener: Listener,
+        listeners: Listeners,
         handlers: Mapping[int, Handler] = HANDLERS,
         *,
         configuration: Configuration | None = None,
@@ -76,7 +82,7 @@ class Broker:
         self.node_id = node_id
         self.cluster_id = new_cluster_id()
         self.broker_epoch = -1
-        self.listener = listener
+        self.listeners = listeners
         self.handlers = handlers
         self.dispatcher = Dispatcher(self)
         self.settings = Settings(configuration, node_id)
@@ -85,7 +91,7 @@ class Broker:
         self.fetch_max_bytes = values.fetch_max_bytes
         # One for all connections: a read is handled to its end before the loop starts the next one.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self.connections: set[Connection] = set()
+        self.connections = self._limited_connections()
         self.fetch_sessions = FetchSessions(values.max_incremental_fetch_session_cache_slots, new_session_id)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kbroker")
         self.logs = LogManager(
@@ -116,8 +122,17 @@ class Broker:
         self.membership: Membership | None = None
         self._being_created: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
+        self._ticking: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _limited_connections(self) -> Connections[Connection]:
+        has_one_for_brokers = len(self.listeners.bound) > 1
+        return Connections(
+            lambda: self.settings.configuration,
+            addresses_of,
+            protected=self.listeners.inter_broker if has_one_for_brokers else None,
+        )
 
     def _compaction(self) -> Compaction:
         values = self.settings.configuration.broker
@@ -153,10 +168,10 @@ class Broker:
     # -- start and stop
 
     async def start(self, join: Callable[[Broker], Membership] | None = None) -> None:
-        """From here on `listener` has the port that was really taken. `join` makes the way into a cluster."""
-        loop = self._loop = asyncio.get_running_loop()
-        server_socket = self.listener.bind()
-        self.listener = self.listener._replace(port=server_socket.getsockname()[1])
+        """From here on `listeners` has the ports that were taken. `join` makes the way into a cluster."""
+        self._loop = asyncio.get_running_loop()
+        sockets = bind_all(self.listeners, self._socket_options())
+        self.listeners = self.listeners.with_ports([bound.getsockname()[1] for bound in sockets])
         try:
             self.logs.start(self.now_ms())
             if join is None:
@@ -164,31 +179,58 @@ class Broker:
             else:
                 self.membership = join(self)
                 await self.membership.join()
+            for endpoint, bound in zip(self.listeners.bound, sockets, strict=True):
+                await self._accept(endpoint.listener, bound)
         except BaseException:
-            server_socket.close()
+            for bound in sockets:
+                bound.close()
             raise
-        self._server = await loop.create_server(lambda: Connection(self), sock=server_socket)
         self._tick()
+
+    async def _accept(self, listener: str, bound: socket.socket) -> None:
+        backlog = self.settings.configuration.broker.socket_listen_backlog_size
+        server = await asyncio.get_running_loop().create_server(
+            lambda: Connection(self, listener), sock=bound, backlog=backlog
+        )
+        self._servers.append(server)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the first listener."""
+        return self.listeners.first
+
+    def _socket_options(self) -> list[tuple[int, int]]:
+        """Buffers are left to the kernel, which fits them to the traffic, unless somebody chose a size."""
+        chosen = [(socket.SO_KEEPALIVE, 1)]
+        for key, option in SOCKET_BUFFERS.items():
+            text = self.settings.configuration.text(key)
+            if text is not None and int(text) > 0:
+                chosen.append((option, int(text)))
+        return chosen
 
     def _alone(self) -> UpdateMetadataRequest:
         """What a broker without a cluster knows: itself."""
-        host, port = self.listener
-        endpoint = UpdateMetadataEndpoint(host=host, port=port, listener=PLAINTEXT, security_protocol=0)
-        myself = UpdateMetadataBroker(id=self.node_id, endpoints=[endpoint], rack=None)
+        endpoints = [
+            UpdateMetadataEndpoint(host=host, port=port, listener=name, security_protocol=protocol)
+            for name, host, port, protocol in self.listeners.advertised
+        ]
+        myself = UpdateMetadataBroker(id=self.node_id, endpoints=endpoints, rack=None)
         return UpdateMetadataRequest(controller_id=self.node_id, controller_epoch=0, live_brokers=[myself])
 
     def _tick(self) -> None:
         """Retention, checkpoints and what else the logs do from time to time."""
         values = self.settings.configuration.broker
         self.logs.tick(self.now_ms())
+        self.connections.tick(time.monotonic_ns() // 1_000_000)
         if values.log_cleaner_enable:
             self.compaction.tick(self.now_ms(), values.log_cleaner_backoff_ms)
         self._ticking = self.call_later_ms(TICK_MS, self._tick)
 
     async def stop(self) -> None:
         """Close everything; a client that does not read its replies is not waited for."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
+        if self._ticking is not None:
             self._ticking.cancel()
         closing = list(self.connections)
         for connection in closing:
@@ -325,7 +367,7 @@ def new_cluster_id() -> str:
 
 
 async def serve(
-    broker: Broker, ready: Callable[[str, int], None], join: Callable[[Broker], Membership] | None
+    broker: Broker, ready: Callable[[Listeners], None], join: Callable[[Broker], Membership] | None
 ) -> None:
     """Run a broker until SIGTERM or SIGINT; `ready` is called once it accepts connections."""
     stopping = asyncio.Event()
@@ -334,7 +376,7 @@ async def serve(
         loop.add_signal_handler(number, stopping.set)
     await broker.start(join)
     try:
-        ready(*broker.listener)
+        ready(broker.listeners)
         await stopping.wait()
     finally:
         await broker.stop()
@@ -342,7 +384,7 @@ async def serve(
 
 def run(
     make: Callable[[], Broker],
-    ready: Callable[[str, int], None],
+    ready: Callable[[Listeners], None],
     join: Callable[[Broker], Membership] | None = None,
 ) -> None:
     """`serve` on the fastest loop there is."""
@@ -352,7 +394,7 @@ def run(
 
 async def _made_and_served(
     make: Callable[[], Broker],
-    ready: Callable[[str, int], None],
+    ready: Callable[[Listeners], None],
     join: Callable[[Broker], Membership] | None,
 ) -> None:
     await serve(make(), ready, join)

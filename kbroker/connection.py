@@ -9,7 +9,8 @@ Rules:
   Produce does not wait for a Produce: it is appended at once, and acknowledged in its turn (conformance 1).
 - Bounds: while anything waits in the backlog, or the client does not read its replies, nothing more is read.
   So a connection holds at most one receive buffer of requests, `MAX_SLOTS` parked ones, and the transport's
-  write buffer plus one reply.
+  write buffer plus one reply. What all connections may hold together is up to `kbroker.connection_limits`,
+  which also lets them in, and closes them when they are idle.
 - A connection is closed for what cannot be answered: bytes that are not the request they claim to be, an API
   or version that is not served. Requests before it are answered, none after it, and the log says why, without
   a byte of the request.
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, cast
 
 from kbroker.context import HangUp, Parked
 from kbroker.dispatch import Route, Unanswerable
+from kbroker.listeners import PLAINTEXT
 from wire.errors import WireError
 from wire.frames import FrameReader
 from wire.primitives import Buffer
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+IPV4_IN_IPV6 = "::ffff:"
+"""Before the address of a client that came to a listener on every address."""
 PRODUCE = b"\0\0"
 """How a Produce request begins: with its API key."""
 
@@ -70,8 +74,9 @@ class Connection(asyncio.BufferedProtocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, listener: str = PLAINTEXT) -> None:
         self._broker = broker
+        self.listener = listener
         self._reader = FrameReader(broker.max_request_bytes)
         self._out: list[Buffer] = []
         self._slots: deque[Slot] = deque()
@@ -81,7 +86,12 @@ class Connection(asyncio.BufferedProtocol):
         self._client_is_slow = False
         self._is_reading = True
         self._ending: str | None = None
-        self.client_host = "?"
+        self._resting = False
+        self.client_address = "?"
+        self.client_host = "/?"
+        self.held_bytes = 0
+        self.has_moved = True
+        self.moved_ms = 0
         self.closed = asyncio.get_running_loop().create_future()
 
     # -- called by the event loop
@@ -90,11 +100,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         peer = self._transport.get_extra_info("peername") or ("?", 0)
-        self.client_host = f"/{peer[0]}"
-        self._broker.connections.add(self)
+        self.client_address = peer[0].removeprefix(IPV4_IN_IPV6)
+        self.client_host = f"/{self.client_address}"
+        if not self._broker.connections.admit(self):
+            self._ending = "there are too many"
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._broker.connections.discard(self)
+        self._broker.connections.left(self)
         self._ending = self._ending or "the client has gone"
         self._backlog.clear()
         self.closed.set_result(None)
@@ -103,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._broker.receive_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._in_turn = True
+        self._in_turn = self.has_moved = True
         try:
             for request in self._reader.feed(self._broker.receive_buffer[:nbytes]):
                 if self._backlog or (self._must_wait(request) and self._must_wait_even_now(request)):
@@ -120,6 +133,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._client_is_slow = False
+        self.has_moved = True
         self._resume()
 
     # -- requests
@@ -144,7 +158,9 @@ class Connection(asyncio.BufferedProtocol):
         if request[:2] != PRODUCE:
             broker.end_turn()  # what was produced before this request must be visible to it
         try:
-            route, correlation_id, outcome = broker.dispatcher.dispatch(request, self.client_host)
+            route, correlation_id, outcome = broker.dispatcher.dispatch(
+                request, self.client_host, self.listener
+            )
             if isinstance(outcome, Parked):
                 slot = Slot(self, route, correlation_id, outcome.pipelined)
                 self._slots.append(slot)
@@ -176,7 +192,18 @@ class Connection(asyncio.BufferedProtocol):
         self._write()
         if self._ending is not None and not self._slots:
             self._transport.close()
-        self._read(not self._backlog and not self._client_is_slow)
+        if self._backlog or self.held_bytes or self._reader.buffered_bytes:
+            held_bytes = self._reader.buffered_bytes + sum(map(len, self._backlog))
+            self._broker.connections.holds(self, held_bytes)
+        self._read(not (self._backlog or self._client_is_slow or self._resting))
+
+    @property
+    def awaits_reply(self) -> bool:
+        return bool(self._slots)
+
+    def rest(self, resting: bool) -> None:
+        self._resting = resting
+        self._read(not (self._backlog or self._client_is_slow or resting))
 
     def _read(self, wanted: bool) -> None:
         if wanted == self._is_reading or self._transport.is_closing():

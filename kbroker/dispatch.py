@@ -102,7 +102,7 @@ class Dispatcher:
         self._broker = broker
         self._routes: dict[tuple[int, int], Route] = {}
 
-    def dispatch(self, request: memoryview, client_host: str) -> tuple[Route, int, object]:
+    def dispatch(self, request: memoryview, client_host: str, listener: str) -> tuple[Route, int, object]:
         """The route, the correlation id, and the handler's outcome, which may be Parked."""
         if len(request) < 4:
             raise WireError(f"a request of {len(request)} bytes has no API key and version")
@@ -112,7 +112,7 @@ class Dispatcher:
             raise self._unanswerable(request)
         header, position = route.decode_header(request, 0)
         body = route.decode(request, position)[0]
-        context = Context(route.version, header.client_id, client_host)
+        context = Context(route.version, header.client_id, client_host, listener)
         try:
             outcome = route.handle(self._broker, context, body)
         except (KafkaError, HangUp) as error:

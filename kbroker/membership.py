@@ -17,12 +17,10 @@ from controller.controller import Settings as ControllerSettings
 from controller.membership import prepare
 from controller.metadata_store import MetadataStore
 from controller.producer_ids import next_block
-from controller.state import Endpoint
 from controller.znodes import BrokerRegistration
 from kbroker.handlers.leader_and_isr import leader_and_isr
 from kbroker.handlers.stop_replica import stop_replica
 from kbroker.handlers.update_metadata import update_metadata
-from kbroker.listeners import PLAINTEXT
 from kbroker.peers import Peers
 from kbroker.producer_ids import ProducerIds
 from storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
@@ -69,9 +67,8 @@ class Membership:
 
     def _registration(self) -> BrokerRegistration:
         broker = self._broker
-        endpoint = Endpoint(PLAINTEXT, *broker.listener)
         rack = broker.settings.configuration.broker.broker_rack
-        return BrokerRegistration((endpoint,), broker.now_ms(), rack)
+        return BrokerRegistration(broker.listeners.advertised, broker.now_ms(), rack)
 
     def _controller_settings(self) -> ControllerSettings:
         values = self._broker.settings.configuration.broker

@@ -19,6 +19,7 @@ from kbroker.configuration.command_line import add_options, configured
 if TYPE_CHECKING:
     from kbroker.broker import Broker
     from kbroker.configuration.layers import Configuration
+    from kbroker.listeners import Listeners
     from kbroker.membership import Membership
 
 METADATA = "metadata.db"
@@ -56,6 +57,7 @@ def start(options: Namespace) -> None:
     from kbroker.broker import run
     from kbroker.configuration.layers import Configuration, warnings
     from kbroker.configuration.properties import parse_properties
+    from kbroker.listeners import Listeners
 
     file = {} if options.file is None else parse_properties(options.file.read_bytes())
     configuration = Configuration(configured(options, file))
@@ -64,24 +66,23 @@ def start(options: Namespace) -> None:
     for warning in warnings(configuration.static):
         logging.getLogger("kbroker.configuration").warning("%s", warning)
 
-    def ready(host: str, port: int) -> None:
+    listeners = Listeners.configured(values)
+
+    def ready(listeners: Listeners) -> None:
         print(banner(configuration), file=sys.stderr)
-        print(f"kbroker ready on {host}:{port}", flush=True)
+        print(f"kbroker ready on {listeners}", flush=True)
 
-    run(lambda: make_broker(configuration), ready, lambda broker: join(broker, configuration))
+    run(lambda: make_broker(configuration, listeners), ready, lambda broker: join(broker, configuration))
 
 
-def make_broker(configuration: Configuration) -> Broker:
+def make_broker(configuration: Configuration, listeners: Listeners) -> Broker:
     from kbroker.broker import Broker
-    from kbroker.listeners import Listener
 
     values = configuration.broker
-    if len(values.listeners) > 1:
-        raise ValueError("listeners: this version of kbroker takes one")
     if values.zookeeper_connect:
         raise ValueError("zookeeper.connect: this version of kbroker does not join clusters yet")
     return Broker(
-        Listener.parse(values.listeners[0]),
+        listeners,
         configuration=configuration,
         data=values.data_directories,
         node_id=values.broker_id if values.broker_id >= 0 else 1,

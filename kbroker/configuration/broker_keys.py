@@ -37,7 +37,7 @@ MOST = (1 << 31) - 1
 """Kafka's way to say unlimited for what it counts."""
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-PROTOCOL_MAP = Form(r"(?i:\w+:\w+(,\s*\w+:\w+)*)", "a list of NAME:PROTOCOL")
+PROTOCOL_MAP = Form(r"(?i:[\w.-]+:\w+(,\s*[\w.-]+:\w+)*)", "a list of NAME:PROTOCOL")
 CONNECTIONS_PER_HOST = Form(r"([^,\s]+:[0-9]+(,\s*[^,\s]+:[0-9]+)*)?", "a list of HOST:NUMBER")
 MIGRATION = Form(
     "(?i:bidirectional|upgrade|downgrade|disabled)", "one of bidirectional, upgrade, downgrade, disabled"
@@ -85,12 +85,16 @@ class BrokerConfig:
         doc="The security protocol of each listener, by the listener's name.",
     )
     inter_broker_listener_name: string | None = key(
-        default=None, doc="The listener that other brokers use; by default the first of their protocol."
+        default=None,
+        doc="The listener that brokers use; by default the one named after their protocol, or of it alone.",
     )
     security_inter_broker_protocol: string = key(
         default="PLAINTEXT",
         choices=PROTOCOLS,
         doc="The protocol that brokers speak with one another, where inter.broker.listener.name is not set.",
+    )
+    controller_listener_names: words | None = key(
+        default=None, doc="The listeners of a KRaft controller: these are not opened."
     )
     socket_request_max_bytes: int32 = key(
         default=100 << 20, at_least=1, doc="The largest request; a connection that announces more is closed."
@@ -130,7 +134,10 @@ class BrokerConfig:
     )
     queued_max_request_bytes: int64 = key(
         default=-1,
-        doc="What all requests under way may hold together before reading pauses; below 1, no limit.",
+        doc="What unfinished requests hold together at most, before reading pauses; below 1, our own limit.",
+    )
+    kbroker_queued_max_request_bytes: int64 = key(
+        default=256 << 20, at_least=1, doc="The same, where queued.max.request.bytes sets no limit."
     )
     request_timeout_ms: int32 = key(
         default=30_000, doc="How long a broker waits for another one's reply before it tries again."

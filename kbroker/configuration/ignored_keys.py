@@ -46,9 +46,6 @@ class IgnoredKeys:
         no_effect=NO_KRAFT,
         doc="What a node is in a KRaft cluster.",
     )
-    controller_listener_names: words | None = key(
-        default=None, no_effect=NO_KRAFT, doc="The listeners of the KRaft controller."
-    )
     controller_quorum_voters: words = key(
         default=(), no_effect=NO_KRAFT, doc="The members of the quorum, as ID@HOST:PORT."
     )

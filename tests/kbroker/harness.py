@@ -21,18 +21,20 @@ WAIT_S = 30
 class BrokerProcess:
     """`kbroker start` in a process of its own, from the ready line to the end."""
 
-    def __init__(self, log: Path, *options: str) -> None:
-        """Its data lie beside the log."""
+    def __init__(self, log: Path, *options: str, listener: str | None = "PLAINTEXT://127.0.0.1:0") -> None:
+        """Its data lie beside the log. With listeners among the options there is no `listener`."""
         self.log = log
         self._log_file = log.open("w")
-        command = [sys.executable, "-m", "kbroker", "start", "--listener", "PLAINTEXT://127.0.0.1:0"]
+        command = [sys.executable, "-m", "kbroker", "start", *(["--listener", listener] if listener else [])]
         command += ["--data", str(log.with_suffix(".data")), *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log_file, text=True)
         assert self.process.stdout is not None
-        ready = re.fullmatch(r"kbroker ready on (127\.0\.0\.1):(\d+)\n", self.process.stdout.readline())
-        assert ready, log.read_text()
-        self.host, self.port = ready[1], int(ready[2])
-        self.address = f"{self.host}:{self.port}"
+        line = self.process.stdout.readline()
+        assert line.startswith("kbroker ready on "), log.read_text()
+        self.ready = line.removeprefix("kbroker ready on ").rstrip()
+        if match := re.fullmatch(r"(127\.0\.0\.1):(\d+)", self.ready):
+            self.host, self.port = match[1], int(match[2])
+            self.address = self.ready
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """The exit status after a signal (or of a process that has already ended)."""

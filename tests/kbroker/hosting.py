@@ -30,7 +30,7 @@ from kbroker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from kbroker.handlers.produce import produce
 from kbroker.handlers.sync_group import sync_group
 from kbroker.handlers.update_metadata import update_metadata
-from kbroker.listeners import Listener
+from kbroker.listeners import Listeners
 from kbroker.produced_batches import ProduceRules
 from kbroker.replica_manager import Durability, HostedPartition
 from storage.log_config import LogConfig
@@ -92,7 +92,7 @@ class Hosting:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         handlers = {**HANDLERS, **DATA_PLANE}
         self.broker = Broker(
-            Listener("127.0.0.1", 0), handlers, data=[str(self._data)], durability=self._durability
+            Listeners.on("127.0.0.1", 0), handlers, data=[str(self._data)], durability=self._durability
         )
         try:
             await self.broker.start()
@@ -160,7 +160,7 @@ class Hosting:
             ],
             live_leaders=[],
         )
-        host, port = broker.listener
+        host, port = broker.address
         endpoint = UpdateMetadataEndpoint(host=host, port=port, listener="PLAINTEXT", security_protocol=0)
         to_know = UpdateMetadataRequest(
             controller_id=me,
@@ -182,7 +182,7 @@ class Hosting:
         assert self.do(lambda: update_metadata(broker, context, to_know)).error_code == 0
 
     def connect(self) -> RawClient:
-        client = RawClient(*self.broker.listener)
+        client = RawClient(*self.broker.address)
         self._clients.append(client)
         return client
 

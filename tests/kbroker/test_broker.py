@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from kbroker.broker import Broker, Listener, loop_factory
+from kbroker.broker import Broker, Listeners, loop_factory
 from kbroker.handlers import HANDLERS, Handler
 from tests.kbroker.harness import RawClient
 from wire.api import ApiKey
@@ -32,10 +32,10 @@ def test_a_bug_in_a_handler_closes_that_connection_and_leaves_a_traceback(
 
     async def scenario() -> None:
         broker = Broker(
-            Listener("127.0.0.1", 0), {**HANDLERS, ApiKey.METADATA: Handler(broken, Versions(0, 13))}
+            Listeners.on("127.0.0.1", 0), {**HANDLERS, ApiKey.METADATA: Handler(broken, Versions(0, 13))}
         )
         await broker.start()
-        reader, writer = await asyncio.open_connection(*broker.listener)
+        reader, writer = await asyncio.open_connection(*broker.address)
         body = RawClient.request(MetadataRequest(topics=None), ApiKey.METADATA, 12)
         writer.write(struct.pack(">i", len(body)) + body)
         assert await reader.read() == b""
@@ -57,9 +57,9 @@ def test_stopping_cuts_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("kbroker.broker.DRAIN_S", 0.05)
 
     async def scenario() -> None:
-        broker = Broker(Listener("127.0.0.1", 0))
+        broker = Broker(Listeners.on("127.0.0.1", 0))
         await broker.start()
-        reader, writer = await asyncio.open_connection(*broker.listener)
+        reader, writer = await asyncio.open_connection(*broker.address)
         body = RawClient.request(MetadataRequest(topics=None), ApiKey.METADATA, 12)
         writer.write(struct.pack(">i", len(body)) + body)
         await reader.readexactly(4)
@@ -67,7 +67,7 @@ def test_stopping_cuts_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPat
         connection._transport.write(bytes(64 << 20))
         await asyncio.wait_for(broker.stop(), 10)
         await asyncio.wait_for(connection.closed, 10)
-        assert broker.connections == set()
+        assert list(broker.connections) == []
         writer.close()
 
     run(scenario())
@@ -75,23 +75,11 @@ def test_stopping_cuts_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPat
 
 def test_a_broker_that_stopped_accepts_nobody() -> None:
     async def scenario() -> None:
-        broker = Broker(Listener("127.0.0.1", 0))
+        broker = Broker(Listeners.on("127.0.0.1", 0))
         await broker.start()
-        assert broker.listener.port != 0
+        assert broker.address[1] != 0
         await broker.stop()
         with pytest.raises(ConnectionRefusedError):
-            await asyncio.open_connection(*broker.listener)
+            await asyncio.open_connection(*broker.address)
 
     run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("text", "listener"),
-    [
-        ("PLAINTEXT://127.0.0.1:9092", ("127.0.0.1", 9092)),
-        ("PLAINTEXT://localhost:0", ("localhost", 0)),
-        ("PLAINTEXT://[::1]:65535", ("::1", 65535)),
-    ],
-)
-def test_a_listener_is_written_as_kafka_writes_it(text: str, listener: tuple[str, int]) -> None:
-    assert Listener.parse(text) == listener

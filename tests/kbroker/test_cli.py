@@ -43,20 +43,15 @@ def test_a_signal_stops_it_with_status_0_and_closes_connections(
 @pytest.mark.parametrize(
     ("listener", "reason"),
     [
-        ("9092", "is not of the form PLAINTEXT://HOST:PORT"),
-        ("PLAINTEXT://127.0.0.1", "is not of the form PLAINTEXT://HOST:PORT"),
-        ("PLAINTEXT://:9092", "is not of the form PLAINTEXT://HOST:PORT"),
-        ("PLAINTEXT://127.0.0.1:65536", "a port is at most 65535"),
-        ("PLAINTEXT://0.0.0.0:9092", "clients need an address that they can connect to"),
-        ("PLAINTEXT://[::]:9092", "clients need an address that they can connect to"),
-        ("SSL://127.0.0.1:9092", "only PLAINTEXT is served"),
+        ("9092", "listeners: '9092' is not of the form NAME://HOST:PORT"),
+        ("PLAINTEXT://0.0.0.0:9092", "advertised.listeners: nobody can connect to 0.0.0.0"),
+        ("SSL://127.0.0.1:9092", "listeners: SSL://127.0.0.1:9092 is for SSL; only PLAINTEXT is served"),
     ],
 )
 def test_a_bad_listener_is_one_line(listener: str, reason: str) -> None:
     result = kbroker("start", "--listener", listener, "--data", "/nonexistent")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"kbroker: listener '{listener}'")
-    assert result.stderr.endswith(f"{reason}\n")
+    assert result.stderr.startswith(f"kbroker: {reason}")
     assert result.stderr.count("\n") == 1
 
 

@@ -12,7 +12,7 @@ import pytest
 from kbroker.broker import Broker
 from kbroker.context import NO_REPLY, Context, HangUp, Parked
 from kbroker.handlers import HANDLERS, Handler
-from kbroker.listeners import Listener
+from kbroker.listeners import Listeners
 from tests.kbroker.harness import RawClient
 from wire.api import ApiKey, api
 from wire.api.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -36,7 +36,7 @@ class Scene:
         self.parked: list[Parked] = []
         self.handled: list[int] = []
         self.broker = Broker(
-            Listener("127.0.0.1", 0),
+            Listeners.on("127.0.0.1", 0),
             {
                 **HANDLERS,
                 ApiKey.HEARTBEAT: Handler(self.park(ApiKey.HEARTBEAT, pipelined=False), Versions(0, 4)),
@@ -70,7 +70,7 @@ class Scene:
 
     async def settle(self) -> None:
         """Let the broker handle all that it is going to handle: a second connection gets its answer."""
-        reader, writer = await asyncio.open_connection(*self.broker.listener)
+        reader, writer = await asyncio.open_connection(*self.broker.address)
         body = RawClient.request(METADATA, ApiKey.METADATA, 12)
         writer.write(struct.pack(">i", len(body)) + body)
         await reader.readexactly(4)
@@ -79,7 +79,7 @@ class Scene:
     def play(self, script: Callable[[], Awaitable[None]]) -> None:
         async def scenario() -> None:
             await self.broker.start()
-            self.reader, self.writer = await asyncio.open_connection(*self.broker.listener)
+            self.reader, self.writer = await asyncio.open_connection(*self.broker.address)
             async with asyncio.timeout(30):
                 await script()
             self.writer.close()

@@ -1,0 +1,210 @@
+"""All connections of a broker, and the limits on what they may have together.
+
+- `max.connections` in all (and, as `listener.name.NAME.max.connections`, of one listener),
+  `max.connections.per.ip` from one address, with overrides. A connection too many is closed at once; Kafka
+  leaves it waiting where the limit is on all of them. Where there are several listeners, other brokers are
+  let in in any case, and the connection of a client that was silent for longest goes.
+- `connections.max.idle.ms`: a connection on which nothing moved for so long is closed, unless a request of
+  it is still to be answered.
+- Requests that have not arrived whole, or wait for the reply before theirs, may hold so many bytes together
+  (`queued.max.request.bytes`, or else our own bound). Beyond that, connections in the middle of a request are
+  not read from until some are through, except the one that holds most, so that there is always one that gets
+  through. Requests that arrive in one piece hold nothing and are served. What is held can exceed the
+  bound by one receive buffer for each connection.
+
+Limits may change at any time; what is open stays open. Nothing here knows sockets or the time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from kbroker.configuration.layers import Configuration
+
+logger = logging.getLogger(__name__)
+
+LOOKS_PER_IDLE_TIME = 20
+"""How often idle connections are looked for while one becomes idle."""
+
+
+class Limited(Protocol):
+    """A connection, as far as it is limited."""
+
+    listener: str
+    client_address: str
+    held_bytes: int
+    """Of requests that are not complete, or have to wait."""
+    has_moved: bool
+    """Whether anything was read since somebody looked; set by the connection, cleared here."""
+    moved_ms: int
+
+    @property
+    def awaits_reply(self) -> bool: ...
+
+    def rest(self, resting: bool) -> None:
+        """Read no more, or again."""
+
+    def abort(self) -> None: ...
+
+
+C = TypeVar("C", bound=Limited)
+
+
+class Connections(Generic[C]):
+    """Who is connected, by the broker's configuration. Iterates over the connections."""
+
+    def __init__(
+        self,
+        configuration: Callable[[], Configuration],
+        resolve: Callable[[str], Iterable[str]],
+        *,
+        protected: str | None = None,
+    ) -> None:
+        """`resolve` finds a host's addresses; `protected` is the brokers' listener, if there are others."""
+        self._configuration = configuration
+        self._protected = protected
+        self._resolve = resolve
+        self._all: dict[C, None] = {}
+        self._by_address: Counter[str] = Counter()
+        self._by_listener: Counter[str] = Counter()
+        self._refused: Counter[str] = Counter()
+        self._overrides: tuple[str, dict[str, int]] = ("", {})
+        self._held_bytes = 0
+        self._holding: set[C] = set()
+        self._resting: set[C] = set()
+        self._now_ms = self._looked_ms = 0
+
+    def __iter__(self) -> Iterator[C]:
+        return iter(list(self._all))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def held_bytes(self) -> int:
+        return self._held_bytes
+
+    # -- coming and going
+
+    def admit(self, connection: C) -> bool:
+        """Take a new connection in, if the limits allow it; if not, that is told by the next `tick`."""
+        refusal = self._refusal(connection)
+        if refusal is not None:
+            self._refused[refusal] += 1
+            return False
+        connection.moved_ms = self._now_ms
+        self._all[connection] = None
+        self._by_address[connection.client_address] += 1
+        self._by_listener[connection.listener] += 1
+        return True
+
+    def left(self, connection: C) -> None:
+        """A connection is closed, whether it was admitted or not."""
+        if connection not in self._all:
+            return
+        self._resting.discard(connection)
+        self.holds(connection, 0)
+        del self._all[connection]
+        for counter, name in (
+            (self._by_address, connection.client_address),
+            (self._by_listener, connection.listener),
+        ):
+            counter[name] -= 1
+            if not counter[name]:
+                del counter[name]
+
+    def _refusal(self, connection: C) -> str | None:
+        configuration = self._configuration()
+        values = configuration.broker
+        listener, address = connection.listener, connection.client_address
+        most = self._most_of(address, values.max_connections_per_ip, values.max_connections_per_ip_overrides)
+        if self._by_address[address] >= most:
+            return f"{address} has {most} connections already (max.connections.per.ip)"
+        text = configuration.text(f"listener.name.{listener.lower()}.max.connections")
+        if text is not None and self._by_listener[listener] >= int(text):
+            return f"there are {text.strip()} connections on {listener} already (max.connections)"
+        if len(self._all) < values.max_connections:
+            return None
+        if listener == self._protected and self._evict():
+            return None
+        return f"there are {values.max_connections} connections already (max.connections)"
+
+    def _evict(self) -> bool:
+        """Close the client that was silent for longest, for a broker's sake."""
+        clients = [one for one in self._all if one.listener != self._protected]
+        if clients:
+            min(clients, key=lambda one: (one.has_moved, one.moved_ms)).abort()
+        return bool(clients)
+
+    def _most_of(self, address: str, per_address: int, overrides: str) -> int:
+        if overrides != self._overrides[0]:
+            self._overrides = overrides, self._resolved(overrides)
+        return self._overrides[1].get(address, per_address)
+
+    def _resolved(self, overrides: str) -> dict[str, int]:
+        limits: dict[str, int] = {}
+        for pair in filter(None, (pair.strip() for pair in overrides.split(","))):
+            host, _, number = pair.rpartition(":")
+            try:
+                limits.update(dict.fromkeys(self._resolve(host.strip("[]")), int(number)))
+            except OSError as error:
+                logger.warning("max.connections.per.ip.overrides: %s is passed over: %s", host, error)
+        return limits
+
+    # -- idleness
+
+    def tick(self, now_ms: int) -> None:
+        """Close idle connections; tell the log how many were refused."""
+        self._now_ms = now_ms
+        for refusal, times in self._refused.items():
+            logger.warning("%d new connections closed: %s", times, refusal)
+        self._refused.clear()
+        idle_ms = self._configuration().broker.connections_max_idle_ms
+        if idle_ms < 0 or now_ms - self._looked_ms < idle_ms // LOOKS_PER_IDLE_TIME:
+            return
+        self._looked_ms = now_ms
+        for connection in self:
+            if connection.has_moved or connection.awaits_reply or connection in self._resting:
+                connection.has_moved, connection.moved_ms = False, now_ms
+            elif now_ms - connection.moved_ms >= idle_ms:
+                logger.info("closing the connection from %s: idle", connection.client_address)
+                connection.abort()
+
+    # -- the budget over requests that are not complete
+
+    def holds(self, connection: C, held_bytes: int) -> None:
+        """What a connection's requests hold has changed."""
+        self._held_bytes += held_bytes - connection.held_bytes
+        connection.held_bytes = held_bytes
+        if held_bytes:
+            self._holding.add(connection)
+        else:
+            self._holding.discard(connection)
+        if self._held_bytes > self._budget():
+            self._let_one_through(connection)
+        elif self._resting:
+            resting, self._resting = self._resting, set()
+            for one in resting:
+                one.rest(False)
+
+    def _let_one_through(self, changed: C) -> None:
+        foremost = max(
+            (one for one in self._holding if not one.awaits_reply),
+            key=lambda one: one.held_bytes,
+            default=None,
+        )
+        if changed.held_bytes and changed is not foremost and changed not in self._resting:
+            self._resting.add(changed)
+            changed.rest(True)
+        if foremost is not None and foremost in self._resting:
+            self._resting.discard(foremost)
+            foremost.rest(False)
+
+    def _budget(self) -> int:
+        values = self._configuration().broker
+        if values.queued_max_request_bytes > 0:
+            return values.queued_max_request_bytes
+        return values.kbroker_queued_max_request_bytes
