@@ -21,7 +21,7 @@ from controller.znodes import ZnodeError
 log = logging.getLogger(__name__)
 
 KEPT_MS = 15 * 60 * 1000
-KINDS = ("topics", "brokers", "clients", "users", "ips")
+KINDS = ("topics", "brokers", "clients", "users", "ips", "groups")
 
 Heard = Callable[[str, Mapping[str, str], int | None], None]
 """Called with a path below `/config`, such as `topics/t` or `users/u/clients/c`, what is set there now, and

@@ -1,11 +1,11 @@
-"""IncrementalAlterConfigs and AlterConfigs: what is stored for topics and brokers.
+"""IncrementalAlterConfigs and AlterConfigs: what is stored for topics, brokers and groups.
 
 What a key means, what a value may be, and how lists are appended to, the broker's configuration knows
 (`Rules`); stored is what it answers. Each change is announced in `/config/changes`, in the same transaction:
 so brokers hear of it (`controller.config_changes`).
 
 - A resource named twice in a request is refused once, with INVALID_REQUEST. So are other kinds of resources.
-- The broker "" is all brokers. A topic has to exist.
+- The broker "" is all brokers. A topic has to exist, a group need not.
 - `validate_only` answers what would be done, and does nothing.
 - Where a topic may have unclean leaders from now on, its partitions without a leader get one.
 """
@@ -31,6 +31,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class _Resource(Protocol):
@@ -117,6 +118,10 @@ def _entity(plan: Plan, resource_type: int, name: str) -> Entity:
             if name and not name.isdecimal():
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is not the number of a broker")
             return EntityType.BROKER, name or znodes.DEFAULT_ENTITY
+        case ResourceType.GROUP:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "a group has a name")
+            return EntityType.GROUP, znodes.sanitize(name)
     raise KafkaError(
         ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no configuration stored here"
     )

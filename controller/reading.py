@@ -156,8 +156,8 @@ class Reader:
         return list(brokers), list(nodes)
 
     async def configs(self) -> dict[Entity, EntityConfig]:
-        """All configurations of topics and brokers."""
-        kinds = (EntityType.TOPIC, EntityType.BROKER)
+        """All configurations of topics, brokers and groups."""
+        kinds = (EntityType.TOPIC, EntityType.BROKER, EntityType.GROUP)
         names = await all_of([self._store.children(f"/config/{kind.value}") for kind in kinds])
         entities = [(kind, name) for kind, of_kind in zip(kinds, names, strict=True) for name in of_kind]
         nodes = await found([self._store.get(znodes.Config.path(entity)) for entity in entities])

@@ -156,6 +156,7 @@ class EntityType(Enum):
     CLIENT = "clients"
     USER = "users"
     IP = "ips"
+    GROUP = "groups"
 
 
 Entity = tuple[EntityType, str]

@@ -520,6 +520,6 @@ PERSISTENT_PATHS = (
     ISR_CHANGES,
     ProducerIdBlock.path(),
     LOG_DIR_EVENTS,
-    *(f"/config/{kind}" for kind in ("topics", "clients", "users", "brokers", "ips")),
+    *(f"/config/{kind}" for kind in ("topics", "clients", "users", "brokers", "ips", "groups")),
 )
 """What a broker makes sure of at its start."""

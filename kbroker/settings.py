@@ -1,4 +1,4 @@
-"""What is configured now: this broker's values, and those of each topic, as they are altered while it runs.
+"""What is configured now: the values of this broker, of topics and groups, as they are altered while it runs.
 
 The static part comes from the command line and `server.properties`; what is altered over the wire is stored
 below `/config` and heard of here (`heard`), at first all of it, then each change. This is also what the
@@ -12,10 +12,17 @@ from collections.abc import Callable, Iterable, Mapping
 
 from controller.rules import Stored
 from controller.state import Entity, EntityType
-from controller.znodes import DEFAULT_ENTITY
+from controller.znodes import DEFAULT_ENTITY, desanitize
 from kbroker.config import ConfigError
+from kbroker.configuration.group_keys import GroupConfig
 from kbroker.configuration.layers import NOTHING, Configuration, Texts
-from kbroker.configuration.resources import AllBrokersResource, BrokerResource, Resource, TopicResource
+from kbroker.configuration.resources import (
+    AllBrokersResource,
+    BrokerResource,
+    GroupResource,
+    Resource,
+    TopicResource,
+)
 from kbroker.configuration.topic_keys import TopicConfig
 from kbroker.produced_batches import ProduceRules
 from wire.api.create_topics import CreatableTopicConfigs
@@ -41,6 +48,7 @@ class Settings:
         """Told of topics whose configuration is another now; None stands for all of them."""
         self._broker_id = str(broker_id)
         self._topics: dict[str, Texts] = {}
+        self._groups: dict[str, Texts] = {}
 
     # -- what is stored
 
@@ -48,11 +56,10 @@ class Settings:
         """All that is set at a path below `/config`, such as `topics/t`."""
         kind, _, name = path.partition("/")
         if kind == "topics":
-            if values:
-                self._topics[name] = values
-            else:
-                self._topics.pop(name, None)
+            _keep(self._topics, name, values)
             self.changed([name])
+        elif kind == "groups":
+            _keep(self._groups, desanitize(name), values)
         elif kind == "brokers" and name in (self._broker_id, DEFAULT_ENTITY):
             is_default = name == DEFAULT_ENTITY
             self.configuration = self.configuration.with_dynamic(
@@ -65,6 +72,16 @@ class Settings:
 
     def topic(self, topic: str) -> TopicConfig:
         return self.configuration.topic(self.stored_of_topic(topic))
+
+    def stored_of_group(self, group_id: str) -> Texts:
+        return self._groups.get(group_id, NOTHING)
+
+    def group(self, group_id: str) -> GroupConfig:
+        return self.configuration.group(self.stored_of_group(group_id))
+
+    def configured_groups(self) -> list[str]:
+        """Those for which something is stored."""
+        return list(self._groups)
 
     # -- what the controller asks
 
@@ -112,12 +129,21 @@ class Settings:
         kind, name = entity
         if kind is EntityType.TOPIC:
             return TopicResource(self.configuration, stored)
+        if kind is EntityType.GROUP:
+            return GroupResource(self.configuration, stored)
         try:
             if name == DEFAULT_ENTITY:
                 return AllBrokersResource(self.configuration.with_dynamic(default=stored))
             return BrokerResource(self.configuration.with_dynamic(broker=stored))
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _keep(by_name: dict[str, Texts], name: str, values: Texts) -> None:
+    if values:
+        by_name[name] = values
+    else:
+        by_name.pop(name, None)
 
 
 def produce_rules(config: TopicConfig, max_batch_bytes: int, *, validate_records: bool) -> ProduceRules:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from kbroker.config import READ_ONLY, ConfigSource, ConfigType, Key
 from kbroker.configuration.broker_keys import BROKER_KEYS, find_broker_key, without_listener
+from kbroker.configuration.client_metrics_keys import CLIENT_METRICS_KEYS
 from kbroker.configuration.group_keys import GROUP_KEYS
 from kbroker.configuration.layers import NOTHING, UNITS, Configuration, Texts
 from kbroker.configuration.topic_keys import TOPIC_KEYS
@@ -74,6 +75,11 @@ def describe_group(
             synonyms = (Synonym(note.name, value, ConfigSource.GROUP_CONFIG), *synonyms)
         entries.append(_entry(note, value, synonyms))
     return entries
+
+
+def describe_client_metrics(names: Collection[str] | None = None) -> list[Entry]:
+    """A subscription, which cannot be made."""
+    return [_entry(note, note.format(note.default), ()) for note in _chosen(CLIENT_METRICS_KEYS, names)]
 
 
 def describe_broker(configuration: Configuration, names: Collection[str] | None = None) -> list[Entry]:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.context import Context
 from kbroker.handlers.alter_configs import alter_configs
+from kbroker.handlers.alter_partition_reassignments import alter_partition_reassignments
+from kbroker.handlers.alter_replica_log_dirs import alter_replica_log_dirs
 from kbroker.handlers.api_versions import api_versions
 from kbroker.handlers.create_partitions import create_partitions
 from kbroker.handlers.create_topics import create_topics
@@ -21,7 +23,10 @@ from kbroker.handlers.delete_topics import delete_topics
 from kbroker.handlers.describe_cluster import describe_cluster
 from kbroker.handlers.describe_configs import describe_configs
 from kbroker.handlers.describe_groups import describe_groups
+from kbroker.handlers.describe_log_dirs import describe_log_dirs
+from kbroker.handlers.describe_producers import describe_producers
 from kbroker.handlers.describe_topic_partitions import describe_topic_partitions
+from kbroker.handlers.elect_leaders import elect_leaders
 from kbroker.handlers.fetch import fetch
 from kbroker.handlers.find_coordinator import find_coordinator
 from kbroker.handlers.heartbeat import heartbeat
@@ -29,8 +34,10 @@ from kbroker.handlers.incremental_alter_configs import incremental_alter_configs
 from kbroker.handlers.init_producer_id import init_producer_id
 from kbroker.handlers.join_group import join_group
 from kbroker.handlers.leave_group import leave_group
+from kbroker.handlers.list_config_resources import list_config_resources
 from kbroker.handlers.list_groups import list_groups
 from kbroker.handlers.list_offsets import list_offsets
+from kbroker.handlers.list_partition_reassignments import list_partition_reassignments
 from kbroker.handlers.metadata import metadata
 from kbroker.handlers.offset_commit import offset_commit
 from kbroker.handlers.offset_delete import offset_delete
@@ -56,8 +63,8 @@ class Handler(NamedTuple):
 
 HANDLERS: Mapping[int, Handler] = {
     # Versions 0-2 are advertised and refused, as by Kafka: librdkafka switches features off without them.
-    ApiKey.PRODUCE: Handler(produce, Versions(3, 11), advertised_from=0),
-    ApiKey.FETCH: Handler(fetch, Versions(4, 17)),
+    ApiKey.PRODUCE: Handler(produce, Versions(3, 13), advertised_from=0),
+    ApiKey.FETCH: Handler(fetch, Versions(4, 18)),
     ApiKey.LIST_OFFSETS: Handler(list_offsets, Versions(0, 11)),
     ApiKey.METADATA: Handler(metadata, Versions(0, 13)),
     ApiKey.OFFSET_COMMIT: Handler(offset_commit, Versions(1, 10)),
@@ -69,7 +76,7 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.SYNC_GROUP: Handler(sync_group, Versions(0, 5)),
     ApiKey.DESCRIBE_GROUPS: Handler(describe_groups, Versions(0, 6)),
     ApiKey.LIST_GROUPS: Handler(list_groups, Versions(0, 5)),
-    ApiKey.API_VERSIONS: Handler(api_versions, Versions(0, 4)),
+    ApiKey.API_VERSIONS: Handler(api_versions, Versions(0, 5)),
     ApiKey.CREATE_TOPICS: Handler(create_topics, Versions(0, 7)),
     ApiKey.DELETE_TOPICS: Handler(delete_topics, Versions(0, 6)),
     ApiKey.DELETE_RECORDS: Handler(delete_records, Versions(0, 2)),
@@ -77,10 +84,17 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(offset_for_leader_epoch, Versions(0, 4)),
     ApiKey.DESCRIBE_CONFIGS: Handler(describe_configs, Versions(0, 4)),
     ApiKey.ALTER_CONFIGS: Handler(alter_configs, Versions(0, 2)),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Handler(alter_replica_log_dirs, Versions(1, 2)),
+    ApiKey.DESCRIBE_LOG_DIRS: Handler(describe_log_dirs, Versions(0, 5)),
     ApiKey.CREATE_PARTITIONS: Handler(create_partitions, Versions(0, 3)),
-    ApiKey.DELETE_GROUPS: Handler(delete_groups, Versions(0, 2)),
+    ApiKey.DELETE_GROUPS: Handler(delete_groups, Versions(0, 3)),
+    ApiKey.ELECT_LEADERS: Handler(elect_leaders, Versions(0, 2)),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Handler(incremental_alter_configs, Versions(0, 1)),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Handler(alter_partition_reassignments, Versions(0, 1)),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Handler(list_partition_reassignments, Versions(0, 0)),
     ApiKey.OFFSET_DELETE: Handler(offset_delete, Versions(0, 0)),
     ApiKey.DESCRIBE_CLUSTER: Handler(describe_cluster, Versions(0, 2)),
+    ApiKey.DESCRIBE_PRODUCERS: Handler(describe_producers, Versions(0, 0)),
+    ApiKey.LIST_CONFIG_RESOURCES: Handler(list_config_resources, Versions(0, 1)),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Handler(describe_topic_partitions, Versions(0, 0)),
 }

@@ -2,6 +2,8 @@
 
 - All: the table of handlers, as the broker was given it.
 - v3+: the client names its software; a name or version that is empty or ill-formed gets INVALID_REQUEST.
+- v5+: the client says whom it means to reach, by cluster id and broker id, or neither; one without the other
+  is INVALID_REQUEST. Who has come to the wrong place gets REBOOTSTRAP_REQUIRED.
 - A version that is not served gets UNSUPPORTED_VERSION in the body of v0 with the range of this API alone,
   so that the client can ask again.
 """
@@ -19,12 +21,16 @@ from wire.errors import ErrorCode
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
+ANY_BROKER = -1
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 def api_versions(broker: Broker, context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if context.api_version >= 3 and not names_software(request):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+    if context.api_version >= 5 and (code := misrouted(broker, request)) != ErrorCode.NONE:
+        return ApiVersionsResponse(error_code=code, api_keys=[])
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE, api_keys=[version_range(broker, key) for key in sorted(broker.handlers)]
     )
@@ -42,6 +48,16 @@ def version_range(broker: Broker, key: int) -> ApiVersion:
     return ApiVersion(
         api_key=key, min_version=first if advertised_from is None else advertised_from, max_version=last
     )
+
+
+def misrouted(broker: Broker, request: ApiVersionsRequest) -> ErrorCode:
+    """Whether the client has come to the broker that it means."""
+    means_a_cluster, means_a_broker = request.cluster_id is not None, request.node_id != ANY_BROKER
+    if means_a_cluster != means_a_broker:
+        return ErrorCode.INVALID_REQUEST
+    if means_a_cluster and (request.cluster_id, request.node_id) != (broker.cluster_id, broker.node_id):
+        return ErrorCode.REBOOTSTRAP_REQUIRED
+    return ErrorCode.NONE
 
 
 def names_software(request: ApiVersionsRequest) -> bool:

@@ -1,4 +1,7 @@
-"""DeleteGroups: delete empty groups, each with an outcome of its own (conformance 80)."""
+"""DeleteGroups: delete empty groups, each with an outcome of its own (conformance 80).
+
+v3 has room for a message, which our errors do not need.
+"""
 
 from __future__ import annotations
 

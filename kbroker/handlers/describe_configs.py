@@ -2,6 +2,7 @@
 
 - v1+: sources and synonyms; v3+: types and documentation. An unknown topic is 3 (conformance 18).
 - A broker describes itself; the empty name is the default of all brokers.
+- Client metrics have three keys, which keep their defaults: there are no subscriptions to them.
 - Null keys are all keys; names that are no key are left out.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.config import ConfigSource
-from kbroker.configuration.describing import Entry
+from kbroker.configuration.describing import Entry, describe_client_metrics
 from kbroker.configuration.resources import (
     AllBrokersResource,
     BrokerResource,
@@ -32,7 +33,7 @@ from wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
-TOPIC, BROKER, GROUP = 2, 4, 32
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 
 
 def describe_configs(
@@ -54,7 +55,10 @@ def describe(
         configs=[],
     )
     try:
-        entries = resource(broker, asked).describe(asked.configuration_keys)
+        if asked.resource_type == CLIENT_METRICS and asked.resource_name:
+            entries = describe_client_metrics(asked.configuration_keys)
+        else:
+            entries = resource(broker, asked).describe(asked.configuration_keys)
     except KafkaError as error:
         result.error_code, result.error_message = error.code, str(error)
     else:
@@ -76,7 +80,7 @@ def resource(broker: Broker, asked: DescribeConfigsResource) -> Resource:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not {name}")
         return BrokerResource(configuration)
     if asked.resource_type == GROUP and name:
-        return GroupResource(configuration)
+        return GroupResource(configuration, broker.settings.stored_of_group(name))
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {asked.resource_type} have no keys")
 
 

@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs: set, delete, append to or subtract from configuration values (conformance 18).
 
-Topics and brokers; the controller stores, every broker hears of it.
+Topics, brokers and groups; the controller stores, every broker hears of it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from tests.controller.worlds import World, nothing_changes
 from wire.api import alter_configs, incremental_alter_configs
 from wire.errors import ErrorCode
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER, GROUP = 2, 4, 8, 32
 Change = tuple[str, int, str | None]
 
 
@@ -92,7 +92,9 @@ def test_each_resource_is_judged_on_its_own(world: World) -> None:
         (TOPIC, "none", [("retention.ms", SET, "5")]),
         (TOPIC, "", [("retention.ms", SET, "5")]),
         (BROKER, "one", [("retention.ms", SET, "5")]),
-        (32, "g", [("retention.ms", SET, "5")]),
+        (BROKER_LOGGER, "1", [("retention.ms", SET, "5")]),
+        (GROUP, "", [("retention.ms", SET, "5")]),
+        (GROUP, "a/b", [("retention.ms", SET, "5")]),
         (BROKER, "1", [("retention.ms", SET, "5")]),
         (BROKER, "2", []),
         (BROKER, "2", []),
@@ -102,11 +104,14 @@ def test_each_resource_is_judged_on_its_own(world: World) -> None:
         ("none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("", ErrorCode.INVALID_REQUEST),
         ("one", ErrorCode.INVALID_REQUEST),
-        ("g", ErrorCode.INVALID_REQUEST),
+        ("1", ErrorCode.INVALID_REQUEST),
+        ("", ErrorCode.INVALID_REQUEST),
+        ("a/b", ErrorCode.NONE),
         ("1", ErrorCode.NONE),
         ("2", ErrorCode.INVALID_REQUEST),
     ]
     assert stored(world, EntityType.TOPIC, "t") == {"cleanup.policy": "delete"}
+    assert stored(world, EntityType.GROUP, "a%2Fb") == {"retention.ms": "5"}  # as it stands in the path
 
 
 def test_validating_alone_changes_nothing(world: World) -> None:

@@ -235,6 +235,7 @@ async def test_a_controller_that_does_not_know_it_was_replaced_cannot_write() ->
     """conformance 91"""
     cluster = Cluster(seed=8)
     broker = await cluster.start(1)
+    await cluster.settle()
     other = await cluster.connect()
     epoch = await other.get(znodes.ControllerEpoch.path())
     await other.set(znodes.ControllerEpoch.path(), b"9", epoch.stat.version)

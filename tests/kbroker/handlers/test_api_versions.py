@@ -23,7 +23,7 @@ Connect = Callable[[BrokerProcess], RawClient]
 SOFTWARE = ApiVersionsRequest(client_software_name="raw", client_software_version="1.0")
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_every_version_lists_exactly_what_is_served(
     shared_broker: BrokerProcess, connect: Connect, version: int
 ) -> None:
@@ -42,18 +42,18 @@ def test_it_is_computed_from_the_handlers_of_the_broker() -> None:
     broker = Broker(Listener("127.0.0.1", 0), handlers)
     reply = api_versions(broker, Context(0, None), SOFTWARE)
     listed = [(row.api_key, row.min_version, row.max_version) for row in reply.api_keys]
-    assert listed == [(ApiKey.FETCH, 4, 11), (ApiKey.API_VERSIONS, 0, 4)]
+    assert listed == [(ApiKey.FETCH, 4, 11), (ApiKey.API_VERSIONS, 0, 5)]
 
 
-@pytest.mark.parametrize("version", [5, 99, 32767, -1])
+@pytest.mark.parametrize("version", [6, 99, 32767, -1])
 def test_an_unsupported_version_is_answered_in_v0_with_the_range_of_api_versions(
     shared_broker: BrokerProcess, connect: Connect, version: int
 ) -> None:
-    """conformance 2: correlation id, error 35, one row: key 18, 0 to 4. The connection stays open."""
+    """conformance 2: correlation id, error 35, one row: key 18, 0 to 5. The connection stays open."""
     client = connect(shared_broker)
     # What follows the header is whatever that version has: it is not looked at.
     client.send(struct.pack(">hhih", ApiKey.API_VERSIONS, version, 42, -1) + b"\x00\x07unknown")
-    assert client.receive() == struct.pack(">ihihhh", 42, 35, 1, 18, 0, 4)
+    assert client.receive() == struct.pack(">ihihhh", 42, 35, 1, 18, 0, 5)
     assert client.ask(SOFTWARE, ApiKey.API_VERSIONS, 4).error_code == 0
 
 
@@ -87,3 +87,28 @@ def test_the_names_of_real_clients_are_accepted(name: str, version: str) -> None
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     reply = api_versions(Broker(Listener("127.0.0.1", 0)), Context(3, None), request)
     assert reply.error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("version", "cluster_id", "node_id", "code"),
+    [
+        (5, None, -1, ErrorCode.NONE),
+        (5, "ours", 1, ErrorCode.NONE),
+        (5, "theirs", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (5, "ours", 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (5, "ours", -1, ErrorCode.INVALID_REQUEST),
+        (5, None, 1, ErrorCode.INVALID_REQUEST),
+        (4, "theirs", 2, ErrorCode.NONE),
+    ],
+)
+def test_a_client_that_came_to_the_wrong_broker_is_told_to_start_again(
+    version: int, cluster_id: str | None, node_id: int, code: ErrorCode
+) -> None:
+    """From v5 on, where it says whom it means."""
+    broker = Broker(Listener("127.0.0.1", 0))
+    broker.cluster_id = "ours"
+    request = ApiVersionsRequest(
+        client_software_name="raw", client_software_version="1.0", cluster_id=cluster_id, node_id=node_id
+    )
+    reply = api_versions(broker, Context(version, None), request)
+    assert (reply.error_code, bool(reply.api_keys)) == (code, code == ErrorCode.NONE)
