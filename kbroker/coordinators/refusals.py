@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from wire.api.add_partitions_to_txn import AddPartitionsToTxnResult
 from wire.api.delete_groups import DeleteGroupsResponse
+from wire.api.end_txn import EndTxnResponse
 from wire.api.heartbeat import HeartbeatResponse
+from wire.api.init_producer_id import InitProducerIdResponse
 from wire.api.join_group import JoinGroupResponse
 from wire.api.leave_group import LeaveGroupResponse
 from wire.api.offset_commit import OffsetCommitResponse
@@ -60,6 +63,13 @@ def _per_group(response: DeleteGroupsResponse, error: ErrorCode) -> DeleteGroups
     return response
 
 
+def _per_added_partition(response: AddPartitionsToTxnResult, error: ErrorCode) -> AddPartitionsToTxnResult:
+    for topic in response.topic_results:
+        for partition in topic.results_by_partition:
+            partition.partition_error_code = partition.partition_error_code or error
+    return response
+
+
 _REFUSED: Mapping[type, Callable[[Any, ErrorCode], object]] = {
     JoinGroupResponse: lambda _, error: join_refused(error),
     SyncGroupResponse: lambda _, error: sync_refused(error),
@@ -74,4 +84,11 @@ _REFUSED: Mapping[type, Callable[[Any, ErrorCode], object]] = {
         group_id=response.group_id, topics=[], error_code=error
     ),
     DeleteGroupsResponse: _per_group,
+    InitProducerIdResponse: lambda response, error: InitProducerIdResponse(
+        throttle_time_ms=0, error_code=response.error_code or error, producer_id=-1, producer_epoch=-1
+    ),
+    AddPartitionsToTxnResult: _per_added_partition,
+    EndTxnResponse: lambda response, error: EndTxnResponse(
+        throttle_time_ms=0, error_code=response.error_code or error
+    ),
 }

@@ -8,8 +8,8 @@ Whoever runs it does, for each Step, in this order and with nothing in between:
 2. if that is refused, forget this Step and carry out the one that the coordinator returns for the refusal;
 3. else `replay` each record, with its offset: nothing else changes durable state, and loading does the same;
 4. set and cancel the timers, in the order in which they stand: a key has one deadline, the last one set;
-5. send the replies once the high watermark has reached the end of the log as it was after 1. That goes for
-   a Step without records too: what it says may rest on records that can still be lost.
+5. send the replies, and see to the markers, once the high watermark has reached the end of the log as it was
+   after 1. That goes for a Step without records too: what it says may rest on records that can still be lost.
 
 A token stands for a request that somebody waits for. Coordinators keep tokens while requests are parked, hand
 each back in exactly one Reply, and never look at them. When the partition moves away, the replies still held
@@ -52,6 +52,21 @@ class Reply(NamedTuple):
     response: object
 
 
+class Markers(NamedTuple):
+    """The outcome of a transaction, to be written into all these partitions, each at its leader.
+
+    Whoever does that tells `Transactions.markers_written` of every partition that has it. What cannot be
+    written now is tried again, for as long as the coordinator's partition is led here.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    transaction_version: int
+    partitions: frozenset[tuple[str, int]]
+
+
 class TimerKey(NamedTuple):
     """Names a timer; the coordinator that set it knows what it is for."""
 
@@ -70,13 +85,14 @@ class Timer(NamedTuple):
 class Step:
     """One decision, taken at one moment. Filled by the coordinator, then only read."""
 
-    __slots__ = ("notes", "now_ms", "records", "replies", "timers")
+    __slots__ = ("markers", "notes", "now_ms", "records", "replies", "timers")
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
         self.records: list[Record] = []
         self.replies: list[Reply] = []
         self.timers: list[Timer] = []
+        self.markers: list[Markers] = []
         self.notes: list[str] = []
         """Sentences for the operator's log: why a group rebalances, who left it."""
 
