@@ -69,7 +69,7 @@ def test_trailing_bytes_and_a_null_client_id_are_accepted(
     [
         (header(999, 0), "client 'raw' asked for the unknown API 999 v0, but it is not served"),
         (header(-1, 0), "client 'raw' asked for the unknown API -1 v0, but it is not served"),
-        (header(ApiKey.PRODUCE, 2), "client 'raw' asked for Produce v2, but only 3-11 are served"),
+        (header(ApiKey.PRODUCE, 2), "client 'raw' asked for Produce v2, but only 3-13 are served"),
         (header(ApiKey.METADATA, 14), "client 'raw' asked for Metadata v14, but only 0-13 are served"),
         (header(ApiKey.METADATA, -1), "client 'raw' asked for Metadata v-1, but only 0-13 are served"),
         (b"\0", "a request of 1 bytes has no API key and version"),
