@@ -4,9 +4,10 @@ The only module that reads the clock, draws a random number or starts a thread o
 given what it needs. One event loop owns all state, and nothing here is touched from another thread.
 
 Start: bind, open the logs, join the cluster (`kbroker.membership`: registration, election), wait until the
-controller has told this broker what it leads, then accept connections and say so. Stop, the other way round:
-accept nothing more, let replies already written drain for at most `DRAIN_S`, leave the cluster, close the
-logs cleanly. A broker serves once; there is no restart.
+controller has told this broker what it leads, then accept connections and say so; where the controller may be
+another broker, connections are accepted before. Stop, the other way round: have leadership moved away, accept
+nothing more, let replies already written drain for at most `DRAIN_S`, leave the cluster, close the logs
+cleanly. A broker serves once; there is no restart.
 
 A Broker without a metadata store knows only itself and has the partitions that somebody else gives it.
 """
@@ -178,14 +179,23 @@ class Broker:
                 self.metadata.update(self._alone())
             else:
                 self.membership = join(self)
+            if self.membership is not None and self.membership.is_shared:
+                await self._accept_on(sockets)  # the controller may be another broker
+            if self.membership is not None:
                 await self.membership.join()
-            for endpoint, bound in zip(self.listeners.bound, sockets, strict=True):
-                await self._accept(endpoint.listener, bound)
+            if not self._servers:
+                await self._accept_on(sockets)
         except BaseException:
             for bound in sockets:
                 bound.close()
+            if self.membership is not None:
+                await self.membership.leave()
             raise
         self._tick()
+
+    async def _accept_on(self, sockets: Sequence[socket.socket]) -> None:
+        for endpoint, bound in zip(self.listeners.bound, sockets, strict=True):
+            await self._accept(endpoint.listener, bound)
 
     async def _accept(self, listener: str, bound: socket.socket) -> None:
         backlog = self.settings.configuration.broker.socket_listen_backlog_size
@@ -228,6 +238,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Close everything; a client that does not read its replies is not waited for."""
+        if self.membership is not None:
+            await self.membership.depart()
         for server in self._servers:
             server.close()
         if self._ticking is not None:
@@ -242,8 +254,10 @@ class Broker:
         self.groups.stop()
         if self.membership is not None:
             await self.membership.leave()
-        for task in self._tasks:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self.compaction.stop()
         while self.compaction.is_running or not self.logs.flusher.is_idle:  # noqa: ASYNC110 -- threads are finishing what was begun
             await asyncio.sleep(0.001)
@@ -260,6 +274,12 @@ class Broker:
         parked = Parked()
         self._controller().ask(question, parked.complete)
         return parked
+
+    def ask_any_controller(self, request: object, version: int) -> Parked:
+        """For requests that clients send to any broker: the controller answers, wherever it is."""
+        if self.membership is None:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        return self.membership.ask(request, version)
 
     def ask_to_create(self, request: CreateTopicsRequest) -> Parked:
         parked = Parked()
@@ -280,9 +300,8 @@ class Broker:
             return
         self._being_created.update(wanted)
         request = CreateTopicsRequest(topics=[self._topic(name) for name in wanted], timeout_ms=0)
-        self.membership.controller.create_topics(
-            request, lambda response: self._being_created.difference_update(wanted)
-        )
+        asked = self.membership.create_topics(request)
+        asked.when_done(lambda response: self._being_created.difference_update(wanted))
 
     def _topic(self, name: str) -> CreatableTopic:
         topic = CreatableTopic(
@@ -291,7 +310,9 @@ class Broker:
         if name == CONSUMER_OFFSETS:
             values = self.settings.configuration.broker
             topic.num_partitions = values.offsets_topic_num_partitions
-            topic.replication_factor = min(values.offsets_topic_replication_factor, len(self.metadata.nodes))
+            topic.replication_factor = values.offsets_topic_replication_factor
+            if self.membership is None or not self.membership.is_shared:
+                topic.replication_factor = 1
             topic.configs = [
                 CreatableTopicConfig(name="cleanup.policy", value="compact"),
                 CreatableTopicConfig(name="segment.bytes", value=str(values.offsets_topic_segment_bytes)),

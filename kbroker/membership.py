@@ -1,32 +1,63 @@
-"""A broker's place in a cluster: its session with the metadata store, its registration, and its controller.
+"""A broker's place in a cluster: its session with the metadata store, its registration, its controller, and
+its ways to the other brokers.
 
 A single broker is a cluster of one on the embedded store: it registers, elects itself, and orders itself
-about through the same controller that a cluster on ZooKeeper has.
+about through the same controller that a cluster on ZooKeeper has. `is_shared` makes the difference between
+the two: whether there may be others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from controller import events
 from controller.controller import Chance, Controller, Outlets
 from controller.controller import Settings as ControllerSettings
 from controller.membership import prepare
 from controller.metadata_store import MetadataStore
 from controller.producer_ids import next_block
 from controller.znodes import BrokerRegistration
+from kbroker.context import Parked
+from kbroker.controller_channel import ControllerChannel, Whereabouts
 from kbroker.handlers.leader_and_isr import leader_and_isr
 from kbroker.handlers.stop_replica import stop_replica
 from kbroker.handlers.update_metadata import update_metadata
+from kbroker.isr_changes import IsrChanges
+from kbroker.peer import Address, PeerLost
 from kbroker.peers import Peers
 from kbroker.producer_ids import ProducerIds
+from kbroker.replica_fetcher import ReplicaFetchers
+from kbroker.replica_manager import Others
 from storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
+from wire.api.alter_configs import AlterConfigsRequest
+from wire.api.alter_partition import AlterPartitionRequest
+from wire.api.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from wire.api.create_topics import CreateTopicsRequest
+from wire.api.incremental_alter_configs import IncrementalAlterConfigsRequest
+from wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+LOOK_AGAIN_S = 0.002
+CREATE_TOPICS_VERSION = 7
+CONTROLLED_SHUTDOWN_VERSION = 3
+CONTROLLED_SHUTDOWN_S = 10.0
+QUESTIONS: Mapping[type, Callable[[Any, int], events.Question]] = {
+    AlterPartitionRequest: events.AlterPartition,
+    ControlledShutdownRequest: lambda request, version: events.ControlledShutdown(request),
+    AlterConfigsRequest: lambda request, version: events.AlterConfigs(request),
+    IncrementalAlterConfigsRequest: lambda request, version: events.IncrementalAlterConfigs(request),
+}
+"""What a broker asks the controller, for itself or for clients; CreateTopics needs chance as well."""
 
 
 class WrongCluster(Exception):
@@ -37,19 +68,30 @@ class Membership:
     """Made for one broker, joined once, left once."""
 
     def __init__(
-        self, broker: Broker, store: MetadataStore, closed: Callable[[], object] = lambda: None
+        self,
+        broker: Broker,
+        store: MetadataStore,
+        closed: Callable[[], object] = lambda: None,
+        *,
+        is_shared: bool = False,
     ) -> None:
         """`closed` is called when the session has ended."""
+        self.is_shared = is_shared
         self._closed = closed
         self._broker = broker
         self._store = store
         loop = asyncio.get_running_loop()
+        values = broker.settings.configuration.broker
         self._peers = Peers(
             broker.node_id,
             loop.call_soon,
-            leader_and_isr=lambda context, request: leader_and_isr(broker, context, request),
-            update_metadata=lambda context, request: update_metadata(broker, context, request),
-            stop_replica=lambda context, request: stop_replica(broker, context, request),
+            broker.spawn,
+            loop.create_connection,
+            listener=broker.listeners.inter_broker,
+            timeout_s=values.controller_socket_timeout_ms / 1000,
+            leader_and_isr=partial(leader_and_isr, broker),
+            update_metadata=partial(update_metadata, broker),
+            stop_replica=partial(stop_replica, broker),
         )
         self.producer_ids = ProducerIds(lambda: next_block(store, broker.node_id), broker.spawn)
         self.controller = Controller(
@@ -63,7 +105,48 @@ class Membership:
             settings=self._controller_settings(),
         )
         self._peers.answered = self.controller.answered
+        self.channel = ControllerChannel(
+            broker.node_id, loop.create_connection, self._whereabouts, self._decide
+        )
         self._running: asyncio.Task[None] | None = None
+        self._isr_check: asyncio.TimerHandle | None = None
+        if is_shared:
+            self._replicate(loop)
+
+    def _replicate(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the broker follow leaders, and ask for in-sync replicas where it leads."""
+        broker = self._broker
+        self.fetchers = ReplicaFetchers(
+            broker.node_id,
+            lambda: broker.broker_epoch,
+            broker.logs,
+            lambda: broker.settings.configuration.broker,
+            self._address_of,
+            loop.create_connection,
+            broker.spawn,
+            broker.now_ms,
+        )
+        isr_changes = IsrChanges(
+            broker.node_id,
+            lambda: broker.broker_epoch,
+            self.channel.ask,
+            broker.replicas.in_sync_changed,
+            broker.spawn,
+        )
+        broker.replicas.others = Others(
+            is_alive=lambda broker_id: broker_id in broker.metadata.nodes,
+            follow=self.fetchers.follow,
+            stop_following=self.fetchers.stop,
+            propose=isr_changes.propose,
+            lag_time_max_ms=lambda: broker.settings.configuration.broker.replica_lag_time_max_ms,
+            steady_ms=lambda: int(loop.time() * 1000),
+        )
+        self._check_in_sync()
+
+    def _check_in_sync(self) -> None:
+        self._broker.replicas.check_in_sync()
+        lag_time_max_ms = self._broker.replicas.others.lag_time_max_ms()
+        self._isr_check = self._broker.call_later_ms(max(lag_time_max_ms // 2, 1), self._check_in_sync)
 
     def _registration(self) -> BrokerRegistration:
         broker = self._broker
@@ -85,7 +168,7 @@ class Membership:
         await self.controller.start()
         self._running = broker.spawn(self.controller.run())
         while broker.node_id not in broker.metadata.nodes:  # noqa: ASYNC110 -- told in a turn or two
-            await asyncio.sleep(0)
+            await asyncio.sleep(LOOK_AGAIN_S if self.is_shared else 0)
 
     def _claim(self, cluster_id: str) -> None:
         """Note in every data directory whose it is; WrongCluster where it is somebody else's."""
@@ -105,14 +188,81 @@ class Membership:
                     f"{directory.path} belongs to broker {found.node_id}, not {broker.node_id}"
                 )
 
+    async def depart(self) -> None:
+        """Have leadership moved away before the broker stops, as far as others can take it."""
+        values = self._broker.settings.configuration.broker
+        if not self.is_shared or not values.controlled_shutdown_enable or self._running is None:
+            return
+        for attempt in range(values.controlled_shutdown_max_retries + 1):
+            if attempt:
+                await asyncio.sleep(values.controlled_shutdown_retry_backoff_ms / 1000)
+            if len(self._broker.metadata.nodes) <= 1:
+                return
+            try:
+                request = ControlledShutdownRequest(
+                    broker_id=self._broker.node_id, broker_epoch=self._broker.broker_epoch
+                )
+                response: ControlledShutdownResponse = await self.channel.ask(
+                    request, CONTROLLED_SHUTDOWN_VERSION, CONTROLLED_SHUTDOWN_S
+                )
+            except PeerLost as error:
+                logger.warning("leadership could not be moved away: %s", error)
+                continue
+            left = len(response.remaining_partitions)
+            if response.error_code == ErrorCode.NONE and not left:
+                return
+            logger.warning("%d partitions have no other leader, error %d", left, response.error_code)
+
     async def leave(self) -> None:
+        if self._isr_check is not None:
+            self._isr_check.cancel()
         if self._running is not None:
             self._running.cancel()
             with suppress(asyncio.CancelledError):
                 await self._running
             self.controller.close()
+        self._peers.forget()
+        self.channel.close()
+        if self.is_shared:
+            self.fetchers.close()
         await self._store.close()
         self._closed()
+
+    # -- what the broker asks the controller, wherever that is
+
+    def ask(self, message: object, version: int) -> Parked:
+        """For a client that may ask any broker; NOT_CONTROLLER where none answers."""
+        if self.controller.is_active or not self.is_shared:
+            return self._decide(message, version)
+        parked = Parked()
+        self._broker.spawn(self._forward(message, version, parked))
+        return parked
+
+    async def _forward(self, message: object, version: int, parked: Parked) -> None:
+        try:
+            parked.complete(await self.channel.ask(message, version))
+        except PeerLost as error:
+            parked.complete(KafkaError(ErrorCode.NOT_CONTROLLER, str(error)))
+
+    def create_topics(self, request: CreateTopicsRequest) -> Parked:
+        """For the broker itself, which does not look for the controller first."""
+        return self.ask(request, CREATE_TOPICS_VERSION)
+
+    def _decide(self, message: Any, version: int) -> Parked:
+        parked = Parked()
+        if isinstance(message, CreateTopicsRequest):
+            self.controller.create_topics(message, parked.complete)
+        else:
+            self.controller.ask(QUESTIONS[type(message)](message, version), parked.complete)
+        return parked
+
+    def _whereabouts(self) -> Whereabouts:
+        controller_id = self._broker.metadata.controller_id
+        return Whereabouts(controller_id, self._address_of(controller_id))
+
+    def _address_of(self, broker_id: int) -> Address | None:
+        node = self._broker.metadata.nodes.get(broker_id)
+        return None if node is None else node.endpoints.get(self._broker.listeners.inter_broker)
 
     # -- what the controller tells the broker it runs in
 
@@ -121,6 +271,8 @@ class Membership:
 
     def _controller_changed(self, broker_id: int) -> None:
         self._broker.metadata.controller_id = broker_id
+        if broker_id != self._broker.node_id:
+            self._peers.forget()
 
     def _configured(self, path: str, values: Mapping[str, str]) -> None:
         self._broker.settings.heard(path, values)

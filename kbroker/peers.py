@@ -1,24 +1,35 @@
 """Requests of this broker's controller to brokers, in order, and the answers back to it.
 
-A broker's own orders take the same way without a socket: they are handled like any request that came in, in
-a later turn of the event loop, one after the other. (Orders to other brokers come with the cluster.)
+- A broker's own orders take a way without a socket: they are handled like any request that came in, in a
+  later turn of the event loop, one after the other.
+- Each other broker has a line of requests and a connection. The next request is sent when the one before has
+  been answered; one that nobody answered is sent again, since orders say what shall be and not what to do.
+- Where brokers are, the orders themselves say (UpdateMetadata). A broker that is not named any more is gone,
+  and what was meant for it is dropped: it has to register again before it is told anything.
+- `forget` drops everything: the controller has been replaced, or cannot know.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from controller.requests import ControlMessage, ControlRequest
 from kbroker.context import Context
+from kbroker.peer import Address, Open, Peer, PeerLost
 from wire.api.leader_and_isr import LeaderAndIsrRequest
 from wire.api.stop_replica import StopReplicaRequest
 from wire.api.update_metadata import UpdateMetadataRequest
 
 logger = logging.getLogger(__name__)
 
+RETRY_S = 0.1
+
 Handle = Callable[[Context, Any], object]
+Spawn = Callable[[Coroutine[object, object, None]], object]
 
 
 class Peers:
@@ -28,28 +39,105 @@ class Peers:
         self,
         broker_id: int,
         call_soon: Callable[[Callable[[], None]], object],
+        spawn: Spawn,
+        open_connection: Open,
         *,
+        listener: str,
+        timeout_s: float,
         leader_and_isr: Handle,
         update_metadata: Handle,
         stop_replica: Handle,
     ) -> None:
+        """`listener` is the one that brokers use among each other."""
         self._broker_id = broker_id
         self._call_soon = call_soon
+        self._spawn = spawn
+        self._open_connection = open_connection
+        self._listener = listener
+        self._timeout_s = timeout_s
         self._handlers: dict[type[ControlMessage], Handle] = {
             LeaderAndIsrRequest: leader_and_isr,
             UpdateMetadataRequest: update_metadata,
             StopReplicaRequest: stop_replica,
         }
+        self._addresses: dict[int, Address] = {}
+        self._lines: dict[int, _Line] = {}
         self.answered: Callable[[ControlRequest, object], None] = lambda request, response: None
         """The controller's."""
 
     def send(self, request: ControlRequest) -> None:
-        if request.broker_id != self._broker_id:
-            logger.warning("no way to broker %d: %s", request.broker_id, type(request.message).__name__)
+        if isinstance(request.message, UpdateMetadataRequest):
+            self._learn(request.message)
+        if request.broker_id == self._broker_id:
+            self._call_soon(lambda: self._handle(request))
             return
-        self._call_soon(lambda: self._handle(request))
+        line = self._lines.get(request.broker_id)
+        if line is None:
+            line = self._lines[request.broker_id] = self._new_line(request.broker_id)
+        line.requests.append(request)
+        if not line.is_moving:
+            line.is_moving = True
+            self._spawn(self._move(line))
+
+    def forget(self) -> None:
+        """Send nothing of what has not been sent."""
+        for line in self._lines.values():
+            line.end()
+        self._lines.clear()
+        self._addresses.clear()
 
     def _handle(self, request: ControlRequest) -> None:
         handle = self._handlers[type(request.message)]
         context = Context(request.version, f"controller-{self._broker_id}")
         self.answered(request, handle(context, request.message))
+
+    def _learn(self, message: UpdateMetadataRequest) -> None:
+        self._addresses = {
+            broker.id: (endpoint.host, endpoint.port)
+            for broker in message.live_brokers
+            for endpoint in broker.endpoints
+            if endpoint.listener == self._listener
+        }
+        for broker_id in [one for one in self._lines if one not in self._addresses]:
+            self._lines.pop(broker_id).end()
+
+    def _new_line(self, broker_id: int) -> _Line:
+        purpose = f"orders to broker {broker_id}"
+        client_id = f"controller-{self._broker_id}"
+        return _Line(
+            Peer(client_id, purpose, self._open_connection, lambda: self._addresses.get(broker_id)), purpose
+        )
+
+    async def _move(self, line: _Line) -> None:
+        """Send what is in the line, until nothing is."""
+        while line.requests:
+            request = line.requests[0]
+            try:
+                response = await line.peer.ask(request.message, request.version, self._timeout_s)
+            except PeerLost as error:
+                if line.requests:
+                    logger.info("%s: %s", line.purpose, error)
+                    await asyncio.sleep(RETRY_S)
+                continue
+            if line.requests and line.requests[0] is request:
+                line.requests.popleft()
+                self.answered(request, response)
+        line.is_moving = False
+        if line.is_over:
+            line.peer.close()
+
+
+class _Line:
+    """What is to be sent to one broker."""
+
+    def __init__(self, peer: Peer, purpose: str) -> None:
+        self.peer = peer
+        self.purpose = purpose
+        self.requests: deque[ControlRequest] = deque()
+        self.is_moving = False
+        self.is_over = False
+
+    def end(self) -> None:
+        self.is_over = True
+        self.requests.clear()
+        self.peer.close()

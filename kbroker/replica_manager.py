@@ -8,6 +8,8 @@ Rules:
   one replica and the durability mode says so, replicated to all in-sync replicas for acks=all. Until then it
   waits in the partition, not in a task.
 - The high watermark moves only here; whoever waits for it (fetches, acknowledgements) is told at once.
+- Where other brokers hold replicas too, `kbroker.partition` says what is committed and who is in sync. What
+  else there is to do (following a leader, asking the controller) is up to `Others`.
 - A log that goes offline fails what waits for it with KAFKA_STORAGE_ERROR; other partitions go on.
 """
 
@@ -16,7 +18,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from enum import Enum
+from typing import NamedTuple
 
+from kbroker.partition import Leadership
 from kbroker.produced_batches import ProduceRules
 from storage.appending import Appended
 from storage.errors import StorageError
@@ -26,6 +30,9 @@ from wire.api.leader_and_isr import LeaderAndIsrPartitionState
 from wire.errors import ErrorCode, KafkaError
 from wire.primitives import ZERO_UUID, Buffer
 from wire.records import BatchHeader
+
+LOOK_AGAIN = 1 << 31
+"""Instead of a number of bytes: enough for anybody who waits for some to see for himself."""
 
 AppendOutcome = Appended | KafkaError
 Staged = tuple[Buffer, BatchHeader, Callable[[AppendOutcome], object]]
@@ -45,11 +52,14 @@ class HostedPartition:
     """One replica on this broker: its log, its place in the cluster, and who waits for it."""
 
     __slots__ = (
+        "appends",
         "fetches",
         "in_sync_replicas",
         "index",
         "leader_epoch",
+        "leader_high_watermark",
         "leader_id",
+        "leadership",
         "log",
         "min_in_sync_replicas",
         "partition_epoch",
@@ -71,11 +81,17 @@ class HostedPartition:
         self.leader_id = -1
         self.leader_epoch = -1
         self.partition_epoch = -1
+        self.leadership: Leadership | None = None
+        """Where this broker leads and others follow."""
+        self.leader_high_watermark = -1
+        """What the leader said last, where this broker follows."""
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
         self.staged: list[Staged] = []
         self.fetches: set[Callable[[int], object]] = set()
         """Called with the number of bytes that have become visible, or 0 for any other change."""
+        self.appends: set[Callable[[int], object]] = set()
+        """The same for followers, who see what has been appended."""
         self.waiting_for_replicas: deque[tuple[int, Callable[[KafkaError | None], object]]] = deque()
 
     def __repr__(self) -> str:
@@ -96,6 +112,34 @@ class HostedPartition:
         """Tell every fetch that waits here."""
         for told in list(self.fetches):
             told(visible_bytes)
+
+    def wake_followers(self, appended_bytes: int) -> None:
+        for told in list(self.appends):
+            told(appended_bytes)
+
+
+class Others(NamedTuple):
+    """What concerns the other brokers that hold a partition."""
+
+    is_alive: Callable[[int], bool]
+    follow: Callable[[HostedPartition], object]
+    """Fetch from the leader as it is now."""
+    stop_following: Callable[[HostedPartition], object]
+    propose: Callable[[HostedPartition, tuple[int, ...]], object]
+    """Ask the controller for these in-sync replicas."""
+    lag_time_max_ms: Callable[[], int]
+    steady_ms: Callable[[], int]
+    """A clock that nobody sets."""
+
+
+NOBODY = Others(
+    lambda broker_id: True,
+    lambda partition: None,
+    lambda partition: None,
+    lambda partition, isr: None,
+    lambda: 30_000,
+    lambda: 0,
+)
 
 
 class ReplicaManager:
@@ -124,6 +168,7 @@ class ReplicaManager:
         self._partitions: dict[tuple[str, int], HostedPartition] = {}
         self._topic_names: dict[bytes, str] = {}
         self._staged: list[HostedPartition] = []
+        self.others = NOBODY
 
     # -- which partitions are here
 
@@ -145,21 +190,50 @@ class ReplicaManager:
             partition = HostedPartition(topic, topic_id, state.partition_index, log)
             self._configure(partition)
             self.host(partition)
-        epochs = (state.leader_epoch, state.partition_epoch)
-        if epochs < (partition.leader_epoch, partition.partition_epoch):
+        epochs, epochs_before = (
+            (state.leader_epoch, state.partition_epoch),
+            (partition.leader_epoch, partition.partition_epoch),
+        )
+        if epochs < epochs_before:
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        if partition.log.offline is not None:
+            raise partition.log.offline
         led_before = partition.leader_id == self._broker_id
         partition.leader_id, partition.leader_epoch = state.leader, state.leader_epoch
         partition.partition_epoch = state.partition_epoch
-        partition.replicas, partition.in_sync_replicas = list(state.replicas), list(state.isr)
         if state.leader == self._broker_id:
-            partition.log.assign_leader_epoch(state.leader_epoch)
-            self.advance_high_watermark(partition)
-            self._leadership(partition, True)
-        elif led_before:
-            self.fail_waiting(partition, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
-            self._leadership(partition, False)
+            self._lead(partition, state, is_news=epochs != epochs_before or not led_before)
+        else:
+            partition.leadership = None
+            partition.replicas, partition.in_sync_replicas = list(state.replicas), list(state.isr)
+            if led_before:
+                self.fail_waiting(partition, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                self._leadership(partition, False)
+            self.others.follow(partition)
         return partition
+
+    def _lead(self, partition: HostedPartition, order: LeaderAndIsrPartitionState, *, is_news: bool) -> None:
+        """An order that says nothing new must not settle what the controller is being asked for."""
+        self.others.stop_following(partition)
+        log, is_new_epoch = partition.log, partition.log.leader_epochs.latest < order.leader_epoch
+        if is_news:
+            partition.replicas, partition.in_sync_replicas = list(order.replicas), list(order.isr)
+        if len(partition.replicas) == 1:
+            partition.leadership = None
+        elif is_news:
+            begins = partition.leadership is None
+            if partition.leadership is None:
+                partition.leadership = Leadership(self._broker_id, self.others.is_alive)
+            partition.leadership.ordered(
+                partition.replicas,
+                partition.in_sync_replicas,
+                log.log_end_offset,
+                self.others.steady_ms(),
+                is_new=begins or is_new_epoch,
+            )
+        log.assign_leader_epoch(order.leader_epoch)
+        self.advance_high_watermark(partition)
+        self._leadership(partition, True)
 
     def forget(self, topic: str, index: int) -> HostedPartition | None:
         """No longer here: it was deleted or moved away. Those who wait are told."""
@@ -168,6 +242,8 @@ class ReplicaManager:
             return None
         if not any(name == topic for name, _ in self._partitions):
             self._topic_names.pop(partition.topic_id, None)
+        self.others.stop_following(partition)
+        partition.leadership = None
         self.fail_waiting(partition, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
         self._leadership(partition, False)
         return partition
@@ -228,16 +304,67 @@ class ReplicaManager:
         except StorageError as error:
             outcomes = [error] * len(staged)
         self.advance_high_watermark(partition, visible_bytes)
+        if partition.appends:
+            partition.wake_followers(visible_bytes)
         for (_, _, appended), outcome in zip(staged, outcomes, strict=True):
             appended(outcome)
 
     def advance_high_watermark(self, partition: HostedPartition, visible_bytes: int = 0) -> None:
-        """Where the in-sync replicas have come to. With one of them, that is the end of the log."""
-        log = partition.log
-        if len(partition.in_sync_replicas) == 1 and log.high_watermark < log.log_end_offset:
-            log.high_watermark = log.log_end_offset
+        """Where the in-sync replicas have come to. With one replica, that is the end of the log."""
+        log, leadership = partition.log, partition.leadership
+        end = log.log_end_offset
+        if log.high_watermark >= end:
+            return
+        if leadership is not None:
+            others = self.others
+            end = leadership.high_watermark(
+                log.high_watermark,
+                end,
+                partition.effective_min_in_sync_replicas,
+                others.steady_ms(),
+                others.lag_time_max_ms(),
+            )
+            visible_bytes = LOOK_AGAIN
+        elif len(partition.in_sync_replicas) > 1:
+            return
+        if end > log.high_watermark:
+            log.high_watermark = end
             self._acknowledge(partition)
             partition.wake(visible_bytes)
+
+    # -- followers
+
+    def fetched(self, partition: HostedPartition, replica: int, offset: int, broker_epoch: int) -> None:
+        """A follower has everything before `offset`; KafkaError where it is none of this partition."""
+        leadership, others = partition.leadership, self.others
+        log = partition.log
+        if leadership is None or not leadership.fetched(
+            replica, offset, log.log_end_offset, others.steady_ms(), broker_epoch
+        ):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} has no replica {replica}")
+        wider = leadership.expansion(replica, log.high_watermark)
+        if wider is not None:
+            others.propose(partition, wider)
+        self.advance_high_watermark(partition)
+
+    def check_in_sync(self) -> None:
+        """Have those taken out of the in-sync replicas that do not keep up. To be called now and then."""
+        now_ms, lag_time_max_ms = self.others.steady_ms(), self.others.lag_time_max_ms()
+        for partition in self._partitions.values():
+            leadership = partition.leadership
+            if leadership is not None:
+                left = leadership.shrinkage(partition.log.log_end_offset, now_ms, lag_time_max_ms)
+                if left is not None:
+                    self.others.propose(partition, left)
+
+    def in_sync_changed(self, partition: HostedPartition) -> None:
+        """The controller has settled who is in sync."""
+        if partition.leadership is None:
+            return
+        partition.in_sync_replicas = list(partition.leadership.isr)
+        if len(partition.in_sync_replicas) < partition.effective_min_in_sync_replicas:
+            self._fail_acknowledgements(partition, KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+        self.advance_high_watermark(partition)
 
     # -- acknowledging
 
@@ -269,7 +396,11 @@ class ReplicaManager:
 
     def fail_waiting(self, partition: HostedPartition, error: KafkaError) -> None:
         """Tell everyone who waits that it will not come."""
+        self._fail_acknowledgements(partition, error)
+        partition.wake(0)
+        partition.wake_followers(0)
+
+    def _fail_acknowledgements(self, partition: HostedPartition, error: KafkaError) -> None:
         waiting, partition.waiting_for_replicas = partition.waiting_for_replicas, deque()
         for _, told in waiting:
             told(error)
-        partition.wake(0)

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.context import Context
 from kbroker.handlers.alter_configs import alter_configs
+from kbroker.handlers.alter_partition import alter_partition
 from kbroker.handlers.alter_partition_reassignments import alter_partition_reassignments
 from kbroker.handlers.alter_replica_log_dirs import alter_replica_log_dirs
 from kbroker.handlers.api_versions import api_versions
+from kbroker.handlers.controlled_shutdown import controlled_shutdown
 from kbroker.handlers.create_partitions import create_partitions
 from kbroker.handlers.create_topics import create_topics
 from kbroker.handlers.delete_groups import delete_groups
@@ -33,6 +35,7 @@ from kbroker.handlers.heartbeat import heartbeat
 from kbroker.handlers.incremental_alter_configs import incremental_alter_configs
 from kbroker.handlers.init_producer_id import init_producer_id
 from kbroker.handlers.join_group import join_group
+from kbroker.handlers.leader_and_isr import leader_and_isr
 from kbroker.handlers.leave_group import leave_group
 from kbroker.handlers.list_config_resources import list_config_resources
 from kbroker.handlers.list_groups import list_groups
@@ -44,7 +47,9 @@ from kbroker.handlers.offset_delete import offset_delete
 from kbroker.handlers.offset_fetch import offset_fetch
 from kbroker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from kbroker.handlers.produce import produce
+from kbroker.handlers.stop_replica import stop_replica
 from kbroker.handlers.sync_group import sync_group
+from kbroker.handlers.update_metadata import update_metadata
 from wire.api import ApiKey
 from wire.schema import Versions
 
@@ -98,3 +103,12 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.LIST_CONFIG_RESOURCES: Handler(list_config_resources, Versions(0, 1)),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Handler(describe_topic_partitions, Versions(0, 0)),
 }
+
+BETWEEN_BROKERS: Mapping[int, Handler] = {
+    ApiKey.LEADER_AND_ISR: Handler(leader_and_isr, Versions(5, 7)),
+    ApiKey.STOP_REPLICA: Handler(stop_replica, Versions(3, 4)),
+    ApiKey.UPDATE_METADATA: Handler(update_metadata, Versions(7, 8)),
+    ApiKey.CONTROLLED_SHUTDOWN: Handler(controlled_shutdown, Versions(1, 3)),
+    ApiKey.ALTER_PARTITION: Handler(alter_partition, Versions(2, 3)),
+}
+"""What brokers of Kafka 3.9 ask of one another. Served where there are other brokers, and nowhere else."""

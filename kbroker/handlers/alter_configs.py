@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller import events
 from kbroker.context import Context, Parked
 from wire.api.alter_configs import AlterConfigsRequest
 
@@ -16,4 +15,4 @@ if TYPE_CHECKING:
 
 
 def alter_configs(broker: Broker, context: Context, request: AlterConfigsRequest) -> Parked:
-    return broker.ask_controller(events.AlterConfigs(request))
+    return broker.ask_any_controller(request, context.api_version)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller import events
 from kbroker.context import Context, Parked
 from wire.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 
@@ -18,4 +17,4 @@ if TYPE_CHECKING:
 def incremental_alter_configs(
     broker: Broker, context: Context, request: IncrementalAlterConfigsRequest
 ) -> Parked:
-    return broker.ask_controller(events.IncrementalAlterConfigs(request))
+    return broker.ask_any_controller(request, context.api_version)

@@ -1,0 +1,97 @@
+"""The follower's side of a fetch session (KIP-227): says only what has changed since the last request.
+
+Pure. A session begins with a full request, which names all partitions; if the leader grants one, the requests
+after it name those that are asked for differently, and those that are not wanted any more. Any doubt (a
+refusal, a lost connection) is ended by `begin_anew`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+
+MOST = 0x7FFFFFFF
+FULL, ONCE = 0, -1
+
+
+class Key(NamedTuple):
+    topic_id: bytes
+    partition: int
+
+
+class Place(NamedTuple):
+    """Where a follower is in a partition."""
+
+    fetch_offset: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+
+
+class Limits(NamedTuple):
+    """Of one request."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partition_max_bytes: int
+
+
+class FetcherSession:
+    """With one leader."""
+
+    def __init__(self) -> None:
+        self.session_id = 0
+        self._epoch = FULL
+        self._known: dict[Key, Place] = {}
+
+    def begin_anew(self) -> None:
+        self.session_id, self._epoch = 0, FULL
+        self._known.clear()
+
+    def request(
+        self, wanted: Mapping[Key, Place], limits: Limits, replica_id: int, broker_epoch: int
+    ) -> FetchRequest:
+        asked = {key: place for key, place in wanted.items() if self._known.get(key) != place}
+        gone = [key for key in self._known if key not in wanted]
+        self._known = dict(wanted)
+        return FetchRequest(
+            replica_state=ReplicaState(replica_id=replica_id, replica_epoch=broker_epoch),
+            max_wait_ms=limits.max_wait_ms,
+            min_bytes=limits.min_bytes,
+            max_bytes=limits.max_bytes,
+            session_id=self.session_id,
+            session_epoch=self._epoch,
+            topics=_topics(asked, limits.partition_max_bytes),
+            forgotten_topics_data=_forgotten(gone),
+        )
+
+    def answered(self, session_id: int) -> None:
+        """A request was answered without an error of its own; 0 means that there is no session."""
+        if session_id == 0:
+            self.begin_anew()
+            return
+        self.session_id = session_id
+        self._epoch = 1 if self._epoch == MOST else self._epoch + 1
+
+
+def _topics(asked: Mapping[Key, Place], partition_max_bytes: int) -> list[FetchTopic]:
+    topics: dict[bytes, list[FetchPartition]] = {}
+    for key, place in asked.items():
+        topics.setdefault(key.topic_id, []).append(
+            FetchPartition(
+                partition=key.partition, partition_max_bytes=partition_max_bytes, **place._asdict()
+            )
+        )
+    return [FetchTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
+
+
+def _forgotten(gone: Iterable[Key]) -> list[ForgottenTopic]:
+    topics: dict[bytes, list[int]] = {}
+    for key in gone:
+        topics.setdefault(key.topic_id, []).append(key.partition)
+    return [
+        ForgottenTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()
+    ]

@@ -1,0 +1,168 @@
+"""A way from this broker to another one: a connection that is made when it is needed, and made again.
+
+    peer = Peer("broker-1", "fetcher-0", open_connection, lambda: ("host", 9092))
+    response = await peer.ask(FetchRequest(...), 17, timeout_s=30)
+
+Rules:
+- Requests leave in the order of `ask`, and several may be on their way. Whoever needs one to be answered
+  before the next waits for it.
+- `PeerLost` means that nobody knows whether the other broker has acted. Whoever asks has to be able to ask
+  again. After it, and after a timeout, the next `ask` opens a new connection.
+- A reply is decoded once it is whole; `records` in it are views of bytes that nothing else uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, cast
+
+from wire.api import api
+from wire.codec import decode, encoder
+from wire.errors import WireError
+from wire.frames import FrameReader, frame
+from wire.headers import encode_request_header, response_header_version
+from wire.primitives import Buffer
+from wire.schema import info_of
+
+logger = logging.getLogger(__name__)
+
+MOST_REPLY_BYTES = 0x7FFFFFFF
+CONNECT_TIMEOUT_S = 10.0
+
+Address = tuple[str, int]
+Open = Callable[[Callable[[], asyncio.Protocol], str, int], Awaitable[tuple[Any, asyncio.Protocol]]]
+"""An event loop's `create_connection`."""
+
+
+class PeerLost(Exception):
+    """There is no connection to the other broker, or none any more."""
+
+
+class _Asked(NamedTuple):
+    """A request whose reply is still to come."""
+
+    correlation_id: int
+    key: int
+    version: int
+    answer: asyncio.Future[Any]
+
+
+class PeerConnection(asyncio.Protocol):
+    """One connection, from its opening to its end."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+        self._reader = FrameReader(MOST_REPLY_BYTES)
+        self._asked: deque[_Asked] = deque()
+        self._last_correlation_id = 0
+        self._transport: asyncio.Transport | None = None
+        self.is_open = False
+
+    def ask(self, message: object, version: int) -> asyncio.Future[Any]:
+        """Send a request; its response, decoded, or PeerLost."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if not self.is_open or self._transport is None:
+            future.set_exception(PeerLost("the connection is closed"))
+            return future
+        key = info_of(type(message)).key
+        if key is None:
+            raise TypeError(f"{type(message).__name__} is no request")
+        self._last_correlation_id = (self._last_correlation_id + 1) & 0x7FFFFFFF
+        header = encode_request_header(key, version, self._last_correlation_id, self._client_id)
+        parts: list[Buffer] = [header]
+        encoder(type(message), version)(message, parts)
+        self._transport.writelines(frame(parts))
+        self._asked.append(_Asked(self._last_correlation_id, key, version, future))
+        return future
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._end(PeerLost("the connection was closed"))
+
+    def _end(self, error: Exception) -> None:
+        self.is_open = False
+        asked, self._asked = self._asked, deque()
+        for one in asked:
+            if not one.answer.done():
+                one.answer.set_exception(error)
+
+    # -- called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self.is_open = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(PeerLost(f"the connection broke: {exc}" if exc else "the other broker hung up"))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for reply in self._reader.feed(data):
+                self._received(reply)
+        except WireError as error:
+            logger.warning("a broker's reply makes no sense: %s", error)
+            self.close()
+
+    def _received(self, reply: memoryview) -> None:
+        correlation_id = int.from_bytes(reply[:4])
+        if not self._asked or self._asked[0].correlation_id != correlation_id:
+            raise WireError(f"nobody has asked for reply {correlation_id}")
+        asked = self._asked.popleft()
+        if asked.answer.done():
+            return  # nobody waits any more
+        header_bytes = 4 + response_header_version(asked.key, asked.version)
+        response: object = decode(api(asked.key).response, reply[header_bytes:], asked.version)
+        asked.answer.set_result(response)
+
+
+class Peer:
+    """The other broker, for one purpose."""
+
+    def __init__(
+        self, client_id: str, purpose: str, open_connection: Open, address: Callable[[], Address | None]
+    ) -> None:
+        """`address` is where the broker is now, or None if it is nowhere."""
+        self._client_id = client_id
+        self._purpose = purpose
+        self._open = open_connection
+        self._address = address
+        self._connection: PeerConnection | None = None
+        self._connected_to: Address | None = None
+        self._opening = asyncio.Lock()
+
+    async def ask(self, message: object, version: int, timeout_s: float) -> Any:
+        """The response; PeerLost where there is none, or none in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                connection = await self._connected()
+                return await connection.ask(message, version)
+        except TimeoutError:
+            self.close()
+            raise PeerLost(f"no answer in {timeout_s} s") from None
+
+    async def _connected(self) -> PeerConnection:
+        async with self._opening:
+            address = self._address()
+            if self._connection is not None and self._connection.is_open and address == self._connected_to:
+                return self._connection
+            self.close()
+            if address is None:
+                raise PeerLost(f"{self._purpose}: the broker is not there")
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    _, protocol = await self._open(lambda: PeerConnection(self._client_id), *address)
+            except (OSError, TimeoutError) as error:
+                raise PeerLost(
+                    f"{self._purpose}: cannot connect to {address[0]}:{address[1]}: {error}"
+                ) from None
+            self._connection, self._connected_to = cast(PeerConnection, protocol), address
+            return self._connection
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,353 @@
+"""Follows leaders: fetches what they have, appends it, and cuts off what they do not have.
+
+One `Fetcher` per leader (and per `num.replica.fetchers`), with a connection and a fetch session of its own,
+asks for everything that this broker follows there: one request at a time.
+
+Rules:
+- What comes is taken only if the partition is followed as it was when it was asked for: same leader epoch,
+  same log end.
+- A follower begins where its log ends, and says in which epoch it has written last. Where that is not the
+  leader's history, the leader says where they part, and the follower cuts there: by epoch, never by the high
+  watermark (KIP-101, KIP-279, KIP-595; conformance 90). A log without any epoch is from before there were
+  any; it is cut to its high watermark.
+- A follower whose offsets the leader does not have (an unclean election, or retention) asks where the leader
+  begins and ends, and starts there.
+- The high watermark follows the leader's and never goes back; so does the log start offset.
+- A partition that fails waits before it is asked for again, at first shortly: most errors mean that the
+  leader has not heard the latest yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from kbroker.configuration.broker_keys import BrokerConfig
+from kbroker.fetcher_session import FetcherSession, Key, Limits, Place
+from kbroker.peer import Address, Open, Peer, PeerLost
+from kbroker.replica_manager import HostedPartition
+from storage.errors import StorageError
+from storage.log import UnifiedLog
+from storage.log_manager import LogManager
+from wire.api.fetch import EpochEndOffset, FetchResponse, PartitionData
+from wire.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from wire.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+FETCH_VERSION = 17
+LIST_OFFSETS_VERSION = 9
+FIRST_RETRY_MS = 50
+LATEST, EARLIEST = -1, -2
+CODES = {int(code): code for code in ErrorCode}
+SESSION_ERRORS = frozenset(
+    (
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    )
+)
+
+Spawn = Callable[[Coroutine[object, object, None]], object]
+
+
+class ReplicaFetchers:
+    """Everything that this broker follows, by leader."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        broker_epoch: Callable[[], int],
+        logs: LogManager,
+        values: Callable[[], BrokerConfig],
+        address_of: Callable[[int], Address | None],
+        open_connection: Open,
+        spawn: Spawn,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.logs = logs
+        self.values = values
+        self.now_ms = now_ms
+        self._address_of = address_of
+        self._open_connection = open_connection
+        self._spawn = spawn
+        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._followed: dict[tuple[str, int], Fetcher] = {}
+
+    def follow(self, partition: HostedPartition) -> None:
+        """Fetch from the partition's leader, from now on and in its leader epoch."""
+        self.stop(partition)
+        log = partition.log
+        if partition.leader_id < 0 or log.offline is not None:
+            return
+        if log.leader_epochs.latest < 0 and log.log_end_offset > log.high_watermark:
+            self.logs.truncate({(partition.topic, partition.index): log.high_watermark}, self.now_ms())
+        number = (zlib.crc32(partition.topic.encode()) + partition.index) % self.values().num_replica_fetchers
+        place = partition.leader_id, number
+        fetcher = self._fetchers.get(place)
+        if fetcher is None:
+            fetcher = self._fetchers[place] = Fetcher(self, *place, self._peer(*place))
+            self._spawn(fetcher.run())
+        self._followed[partition.topic, partition.index] = fetcher
+        fetcher.add(partition)
+
+    def stop(self, partition: HostedPartition) -> None:
+        """Fetch it no more."""
+        fetcher = self._followed.pop((partition.topic, partition.index), None)
+        if fetcher is not None:
+            fetcher.remove(partition)
+
+    def close(self) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.peer.close()
+
+    def _peer(self, leader_id: int, number: int) -> Peer:
+        return Peer(
+            f"broker-{self.broker_id}-fetcher-{number}",
+            f"fetching from broker {leader_id}",
+            self._open_connection,
+            lambda: self._address_of(leader_id),
+        )
+
+
+class _Followed:
+    """One partition, followed in one leader epoch."""
+
+    __slots__ = ("failures", "leader_epoch", "partition", "waits_until")
+
+    def __init__(self, partition: HostedPartition) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.waits_until = 0.0
+        self.failures = 0
+
+    @property
+    def log(self) -> UnifiedLog:
+        return self.partition.log
+
+    @property
+    def is_current(self) -> bool:
+        return self.partition.leader_epoch == self.leader_epoch
+
+    def place(self) -> Place:
+        log = self.log
+        return Place(log.log_end_offset, self.leader_epoch, log.leader_epochs.latest, log.log_start_offset)
+
+
+class Fetcher:
+    """From one leader."""
+
+    def __init__(self, fetchers: ReplicaFetchers, leader_id: int, number: int, peer: Peer) -> None:
+        self.peer = peer
+        self._fetchers = fetchers
+        self._leader_id = leader_id
+        self._session = FetcherSession()
+        self._followed: dict[Key, _Followed] = {}
+        self._changed = asyncio.Event()
+        self._lost_in_a_row = 0
+
+    def add(self, partition: HostedPartition) -> None:
+        self._followed[Key(partition.topic_id, partition.index)] = _Followed(partition)
+        self._changed.set()
+
+    def remove(self, partition: HostedPartition) -> None:
+        self._followed.pop(Key(partition.topic_id, partition.index), None)
+        self._changed.set()
+
+    # -- the loop
+
+    async def run(self) -> None:
+        """Until cancelled. Without anything to follow there is no connection."""
+        while True:
+            self._changed.clear()
+            if not self._followed:
+                self.peer.close()
+                self._session.begin_anew()
+                await self._changed.wait()
+                continue
+            try:
+                await self._fetch_once()
+                self._lost_in_a_row = 0
+            except PeerLost as error:
+                self._session.begin_anew()
+                if self._followed:
+                    logger.info("%s", error)
+                    await asyncio.sleep(self._retry_s(self._lost_in_a_row))
+                self._lost_in_a_row += 1
+            except Exception:
+                logger.exception("a bug in the broker, met while following broker %d", self._leader_id)
+                self._session.begin_anew()
+                await asyncio.sleep(self._retry_s(self._lost_in_a_row))
+                self._lost_in_a_row += 1
+
+    async def _fetch_once(self) -> None:
+        now = asyncio.get_running_loop().time()
+        ready = {key: one for key, one in self._followed.items() if one.waits_until <= now}
+        if not ready:
+            await self._wait_until(min(one.waits_until for one in self._followed.values()))
+            return
+        places = {key: one.place() for key, one in ready.items()}
+        fetchers, values = self._fetchers, self._fetchers.values()
+        limits = Limits(
+            values.replica_fetch_wait_max_ms,
+            values.replica_fetch_min_bytes,
+            values.replica_fetch_response_max_bytes,
+            values.replica_fetch_max_bytes,
+        )
+        request = self._session.request(places, limits, fetchers.broker_id, fetchers.broker_epoch())
+        timeout_s = values.replica_socket_timeout_ms / 1000
+        response: FetchResponse = await self.peer.ask(request, FETCH_VERSION, timeout_s)
+        if response.error_code in SESSION_ERRORS:
+            self._session.begin_anew()
+            return
+        if response.error_code != ErrorCode.NONE:
+            raise PeerLost(f"broker {self._leader_id} refuses to be followed: error {response.error_code}")
+        self._session.answered(response.session_id)
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = Key(topic.topic_id, data.partition_index)
+                if key in ready and self._followed.get(key) is ready[key]:
+                    await self._take(ready[key], places[key], data)
+
+    async def _wait_until(self, when: float) -> None:
+        """Or until something else is to be followed."""
+        try:
+            async with asyncio.timeout_at(when):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _retry_s(self, failures: int) -> float:
+        longest_ms = self._fetchers.values().replica_fetch_backoff_ms
+        return min(FIRST_RETRY_MS << min(failures, 20), longest_ms) / 1000
+
+    # -- what came
+
+    async def _take(self, followed: _Followed, place: Place, data: PartitionData) -> None:
+        """What the leader says about a partition."""
+        if not followed.is_current or followed.place() != place:
+            return
+        try:
+            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                await self._start_elsewhere(followed)
+            elif data.error_code != ErrorCode.NONE:
+                self._failed(followed, str(CODES.get(data.error_code, data.error_code)))
+                return
+            elif data.diverging_epoch is not None:
+                self._truncate(followed, data.diverging_epoch)
+            else:
+                self._append(followed, data)
+        except StorageError:
+            self._followed.pop(Key(followed.partition.topic_id, followed.partition.index), None)
+        except KafkaError as error:
+            self._failed(followed, str(error))
+        else:
+            followed.failures = 0
+
+    def _failed(self, followed: _Followed, why: str) -> None:
+        delay_s = self._retry_s(followed.failures)
+        followed.failures += 1
+        followed.waits_until = asyncio.get_running_loop().time() + delay_s
+        level = logging.INFO if followed.failures < 3 else logging.WARNING
+        logger.log(
+            level, "%s cannot be followed, for the %d. time: %s", followed.partition, followed.failures, why
+        )
+
+    def _append(self, followed: _Followed, data: PartitionData) -> None:
+        log = followed.log
+        if data.records:
+            log.append_as_follower(data.records, self._fetchers.now_ms())
+        followed.partition.leader_high_watermark = data.high_watermark
+        log.high_watermark = max(log.high_watermark, data.high_watermark)
+        if log.log_start_offset < data.log_start_offset <= log.high_watermark:
+            log.raise_log_start_offset(data.log_start_offset)
+        if followed.partition.fetches:
+            followed.partition.wake(len(data.records or b""))
+
+    def _truncate(self, followed: _Followed, leaders: EpochEndOffset) -> None:
+        """Our history is not the leader's beyond the end of an epoch."""
+        log = followed.log
+        offset = truncation_offset(log, leaders)
+        logger.info(
+            "%s parts from its leader: epoch %d ends at %d there; cut from %d to %d",
+            followed.partition,
+            leaders.epoch,
+            leaders.end_offset,
+            log.log_end_offset,
+            offset,
+        )
+        self._cut(followed, offset)
+
+    def _cut(self, followed: _Followed, offset: int) -> None:
+        partition = followed.partition
+        self._fetchers.logs.truncate({(partition.topic, partition.index): offset}, self._fetchers.now_ms())
+        followed.log.check_online()
+
+    async def _start_elsewhere(self, followed: _Followed) -> None:
+        """The leader does not have our log end: it ends before it, or begins after it."""
+        leader_end = await self._leaders_offset(followed, LATEST)
+        log = followed.log
+        if leader_end < log.log_end_offset:
+            logger.warning(
+                "%s: the leader ends at %d, before our %d; what is above was lost in an unclean election",
+                followed.partition,
+                leader_end,
+                log.log_end_offset,
+            )
+            self._cut(followed, leader_end)
+            return
+        leader_start = await self._leaders_offset(followed, EARLIEST)
+        if leader_start <= log.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "the leader does not know our latest epoch")
+        partition = followed.partition
+        self._fetchers.logs.truncate_fully_and_start_at(
+            (partition.topic, partition.index), leader_start, self._fetchers.now_ms()
+        )
+
+    async def _leaders_offset(self, followed: _Followed, timestamp: int) -> int:
+        """One end of the leader's log; KafkaError where it does not say."""
+        partition = followed.partition
+        asked = ListOffsetsPartition(
+            partition_index=partition.index,
+            current_leader_epoch=followed.leader_epoch,
+            timestamp=timestamp,
+        )
+        request = ListOffsetsRequest(
+            replica_id=self._fetchers.broker_id,
+            topics=[ListOffsetsTopic(name=partition.topic, partitions=[asked])],
+        )
+        timeout_s = self._fetchers.values().replica_socket_timeout_ms / 1000
+        response: ListOffsetsResponse = await self.peer.ask(request, LIST_OFFSETS_VERSION, timeout_s)
+        found: Any = response.topics[0].partitions[0]
+        if found.error_code != ErrorCode.NONE:
+            raise KafkaError(CODES.get(found.error_code, ErrorCode.UNKNOWN_SERVER_ERROR))
+        if not followed.is_current:
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+        return int(found.offset)
+
+
+def truncation_offset(log: UnifiedLog, leaders: EpochEndOffset) -> int:
+    """Where to cut: the end of the last epoch that both have, as far as both have it.
+
+    Where we do not know the leader's epoch we are cut to the end of the one below it, and the next fetch
+    tells more.
+    """
+    log_end = log.log_end_offset
+    if leaders.epoch < 0 or leaders.end_offset < 0:
+        return log.high_watermark
+    epoch, end_offset = log.end_offset_for_epoch(leaders.epoch)
+    if end_offset < 0:
+        return min(leaders.end_offset, log_end)
+    if epoch != leaders.epoch:
+        return min(end_offset, log_end)
+    return min(end_offset, leaders.end_offset, log_end)
