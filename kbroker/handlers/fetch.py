@@ -6,18 +6,21 @@
   parked with the partitions it asked for, and read again when enough has become visible or the time is over
   (conformance 55).
 - The first partition with data gives at least one whole batch, whatever the limits say (56).
+- Followers see everything. What one asks for tells what it has (`ReplicaManager.fetched`); it is woken by
+  what is appended, not by what is committed.
 - Consumers see nothing above the high watermark (61), nor, if they want committed data only, above the last
   stable offset (44). Data is sent as it is stored, in any version (62).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kbroker.context import Context, Parked
 from kbroker.fetch_sessions import Plan, Wanted
 from kbroker.replica_manager import HostedPartition
-from storage.reading import Isolation, ReadResult
+from storage.reading import Isolation, ReadResult, check_offset
 from wire.api.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 READ_COMMITTED = 1
+FIRST_VERSION_WITH_REPLICA_STATE = 15
 
 UNKNOWN = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
 """An unknown partition beside a good one does not end the wait; every other error does (conformance 55)."""
@@ -61,6 +65,8 @@ class _Fetching:
         "_min_bytes",
         "_parked",
         "_plan",
+        "_replica_epoch",
+        "_replica_id",
         "_timer",
         "_visible",
         "_watched",
@@ -73,6 +79,9 @@ class _Fetching:
         self._plan = plan
         self._by_id = version >= 13
         self._isolation = Isolation.COMMITTED if committed else Isolation.HIGH_WATERMARK
+        self._replica_id, self._replica_epoch = replica_of(version, request)
+        if self._replica_id >= 0:
+            self._isolation = Isolation.LOG_END
         self._min_bytes = request.min_bytes
         self._max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self._found: list[PartitionData] = []
@@ -106,6 +115,11 @@ class _Fetching:
             diverging = self._divergence(partition, wanted)
             if diverging is not None:
                 return _answer(wanted, partition, diverging=diverging)
+            if self._replica_id >= 0:
+                check_offset(partition.log, wanted.fetch_offset)
+                self._broker.replicas.fetched(
+                    partition, self._replica_id, wanted.fetch_offset, self._replica_epoch
+                )
             limit = max(min(wanted.max_bytes, room), 0)
             result = partition.log.read(wanted.fetch_offset, limit, self._isolation, min_one_batch=is_first)
             return _records_answer(wanted, result, self._isolation)
@@ -147,10 +161,13 @@ class _Fetching:
             topic = self._broker.replicas.topic_name(wanted.topic_id) if self._by_id else wanted.topic
             partition = self._broker.replicas.find(topic or "", wanted.partition)
             if partition is not None:
-                partition.fetches.add(self._changed)
+                self._waiting_at(partition).add(self._changed)
                 self._watched.append(partition)
         self._timer = self._broker.call_later_ms(max_wait_ms, self._answer)
         return self._parked
+
+    def _waiting_at(self, partition: HostedPartition) -> set[Callable[[int], object]]:
+        return partition.appends if self._replica_id >= 0 else partition.fetches
 
     def _changed(self, visible_bytes: int) -> None:
         """Something became visible, or (0) the partition is no longer what it was."""
@@ -168,7 +185,7 @@ class _Fetching:
     def _complete(self) -> None:
         self._timer.cancel()
         for partition in self._watched:
-            partition.fetches.discard(self._changed)
+            self._waiting_at(partition).discard(self._changed)
         self._parked.complete(self.response())
 
     # -- answering
@@ -185,6 +202,14 @@ class _Fetching:
                 topics.append(latest)
             latest.partitions.append(data)
         return FetchResponse(session_id=self._plan.session_id, responses=topics)
+
+
+def replica_of(version: int, request: FetchRequest) -> tuple[int, int]:
+    """The follower that asks, with the epoch of its broker; (-1, -1) for consumers."""
+    if version < FIRST_VERSION_WITH_REPLICA_STATE:
+        return request.replica_id, -1
+    state = request.replica_state
+    return (-1, -1) if state is None else (state.replica_id, state.replica_epoch)
 
 
 def _records_answer(wanted: Wanted, result: ReadResult, isolation: Isolation) -> PartitionData:

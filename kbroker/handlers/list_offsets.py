@@ -4,6 +4,8 @@
   v9 and v11 add the special timestamps -3, -4, -5 and -6; v10+: a timeout, which a local disk does not need.
 - What is not there is offset -1, timestamp -1, epoch -1, and no error (conformance 63, 64).
 - A special timestamp that is younger than the version of the request gets UNSUPPORTED_VERSION.
+- A follower is told the end of the log, consumers the end of what is committed. A leader that does not know
+  yet how far that was when it was elected says OFFSET_NOT_AVAILABLE (v5+): less would go back (91).
 - A partition that is named twice gets INVALID_REQUEST each time, as Kafka has it.
 """
 
@@ -13,6 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from kbroker.context import Context
+from kbroker.replica_manager import HostedPartition
 from storage.reading import Isolation
 from storage.timestamps import NOTHING, FoundOffset
 from wire.api.list_offsets import (
@@ -28,11 +31,15 @@ if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 READ_COMMITTED = 1
+LATEST = -1
+FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 FIRST_VERSION_OF_SPECIAL_TIMESTAMP = {-3: 7, -4: 8, -5: 9, -6: 11}
 
 
 def list_offsets(broker: Broker, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
     isolation = Isolation.COMMITTED if request.isolation_level == READ_COMMITTED else Isolation.HIGH_WATERMARK
+    if request.replica_id >= 0:
+        isolation = Isolation.LOG_END
     named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     topics = []
     for topic in request.topics:
@@ -57,7 +64,18 @@ def find(
     first_version = FIRST_VERSION_OF_SPECIAL_TIMESTAMP.get(wanted.timestamp, 0)
     if version < first_version:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    return partition.log.offset_for_timestamp(wanted.timestamp, isolation)
+    found = partition.log.offset_for_timestamp(wanted.timestamp, isolation)
+    is_end = wanted.timestamp == LATEST or found.offset < 0
+    if is_end and isolation is not Isolation.LOG_END and is_behind(partition):
+        late = version >= FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if late else ErrorCode.LEADER_NOT_AVAILABLE)
+    return found
+
+
+def is_behind(partition: HostedPartition) -> bool:
+    """Whether the leader may not have heard of everything that the one before it has committed."""
+    leadership = partition.leadership
+    return leadership is not None and partition.log.high_watermark < leadership.epoch_start_offset
 
 
 def answer(wanted: ListOffsetsPartition, code: ErrorCode, found: FoundOffset) -> ListOffsetsPartitionResponse:

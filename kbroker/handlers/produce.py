@@ -5,13 +5,14 @@
   parked until what acks and the durability mode promise is true, and does not hold back the next Produce.
 - acks=0 gets no reply; if anything failed, the connection is closed, which is the only signal (7).
 - Each partition has its own outcome. Internal topics are not for clients (20); acks must be -1, 0 or 1 (27);
-  too few in-sync replicas refuse before the append (33).
+  too few in-sync replicas refuse before the append (33), and after it if they become too few while it waits.
+  Replicas are waited for as long as the request allows.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kbroker.context import NO_REPLY, Context, HangUp, Parked
 from kbroker.produced_batches import accept
@@ -35,6 +36,10 @@ FIRST_VERSION_WITH_TOPIC_IDS = 13
 ALL = -1
 
 
+class Timer(Protocol):
+    def cancel(self) -> object: ...
+
+
 def produce(broker: Broker, context: Context, request: ProduceRequest) -> Parked:
     in_flight = _InFlight(broker, context, request)
     in_flight.stage(request)
@@ -44,7 +49,19 @@ def produce(broker: Broker, context: Context, request: ProduceRequest) -> Parked
 class _InFlight:
     """One Produce from its arrival to its reply."""
 
-    __slots__ = ("_acks", "_broker", "_failed", "_now_ms", "_pending", "_responses", "_version", "parked")
+    __slots__ = (
+        "_acks",
+        "_broker",
+        "_failed",
+        "_now_ms",
+        "_pending",
+        "_responses",
+        "_timeout_ms",
+        "_timer",
+        "_version",
+        "_waiting",
+        "parked",
+    )
 
     def __init__(self, broker: Broker, context: Context, request: ProduceRequest) -> None:
         self.parked = Parked(pipelined=True)
@@ -56,6 +73,10 @@ class _InFlight:
         self._pending = 1
         """Partitions without an outcome, and one for the request itself until all is staged."""
         self._failed: str | None = None
+        self._timeout_ms = request.timeout_ms
+        self._timer: Timer | None = None
+        self._waiting: dict[int, PartitionProduceResponse] = {}
+        """The answers that wait for other replicas, each by its own number."""
 
     def stage(self, request: ProduceRequest) -> None:
         """The first phase, but for the write itself."""
@@ -107,8 +128,28 @@ class _InFlight:
         answer.log_start_offset = outcome.log_start_offset
         if self._acks == 0:
             self._one_done()
+        elif self._acks == ALL and partition.leadership is not None:
+            self._wait_for_replicas(partition, answer)
         else:
             self._broker.replicas.when_promised(partition, self._acks, partial(self._promised, answer))
+
+    def _wait_for_replicas(self, partition: HostedPartition, answer: PartitionProduceResponse) -> None:
+        number = id(answer)
+        self._waiting[number] = answer
+        self._broker.replicas.when_promised(partition, ALL, partial(self._replicated, number))
+        if self._waiting and self._timer is None:
+            self._timer = self._broker.call_later_ms(max(self._timeout_ms, 0), self._time_out)
+
+    def _replicated(self, number: int, error: KafkaError | None) -> None:
+        answer = self._waiting.pop(number, None)
+        if answer is not None:  # otherwise it was given up before
+            self._promised(answer, error)
+
+    def _time_out(self) -> None:
+        """What was appended stays, and may be committed later."""
+        late, self._waiting = self._waiting, {}
+        for answer in late.values():
+            self._refuse(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
     def _promised(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
         """The second phase: what acks promise is true, or never will be."""
@@ -133,6 +174,8 @@ class _InFlight:
         self._pending -= 1
         if self._pending:
             return
+        if self._timer is not None:
+            self._timer.cancel()
         if self._acks != 0:
             self.parked.complete(ProduceResponse(responses=self._responses))
         elif self._failed:
