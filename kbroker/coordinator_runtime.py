@@ -1,14 +1,16 @@
-"""Runs the group coordinators: a `Groups` for every partition of `__consumer_offsets` that this broker leads.
+"""Runs the coordinators: a state machine for every partition of their topic that this broker leads.
 
 `kbroker.coordinators` decides, this carries out: a Step's records go to the partition in one batch, are
 replayed, its timers are set, and its replies leave when the partition's promise is kept (replicated, and
 durable where that is promised). A refused append is answered by the Step that the coordinator gives instead.
+It is the same for groups (`Groups`, on `__consumer_offsets`) and transactions (`Transactions`, on
+`__transaction_state`).
 
 Rules:
 - A partition that this broker comes to lead is loaded by replaying its log, some batches per turn of the
-  loop: a large one must not stop everything else. Until then its groups get COORDINATOR_LOAD_IN_PROGRESS.
+  loop: a large one must not stop everything else. Until then its keys get COORDINATOR_LOAD_IN_PROGRESS.
 - A partition that it leads no more is given up at once: those who wait get NOT_COORDINATOR.
-- Which partition a group belongs to is Kafka's choice: Java's hash of its id. (conformance 84)
+- Which partition a key belongs to is Kafka's choice: Java's hash of it. (conformance 84)
 """
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from kbroker.context import Parked
 from kbroker.coordinators.classic_group import GroupConfig
 from kbroker.coordinators.groups import Groups
 from kbroker.coordinators.refusals import refused
-from kbroker.coordinators.step import Reply, Step, TimerKey
+from kbroker.coordinators.step import Markers, Reply, Step, TimerKey
 from kbroker.replica_manager import HostedPartition, ReplicaManager
+from storage.producer_state import Origin, VerificationGuard
 from storage.reading import Isolation
 from wire.errors import ErrorCode, KafkaError, WireError
 from wire.internal import CONSUMER_OFFSETS, decode_record, encode_record_key, encode_record_value
@@ -32,12 +35,36 @@ from wire.records import BatchBuilder, BatchHeader, ControlType, batch_headers, 
 logger = logging.getLogger(__name__)
 
 LOAD_BYTES_PER_TURN = 1 << 20
+NO_PRODUCER_ID = -1
 
-Decide = Callable[[Groups, int], Step]
-"""A request, ready to be put to the groups of a partition at a moment in time."""
 
-Ask = Callable[[Groups, Parked, int], Step]
-"""The same with the token of its reply."""
+class Machine(Protocol):
+    """What a coordinator of one partition is to its runtime."""
+
+    def replay(
+        self, key: object, value: object | None, record_offset: int, producer_id: int = -1
+    ) -> None: ...
+
+    def replay_marker(self, producer_id: int, *, is_commit: bool) -> None: ...
+
+    def loaded(self, now_ms: int) -> Step: ...
+
+    def unloaded(self, now_ms: int) -> Step: ...
+
+    def refused(self, step: Step, error: ErrorCode, now_ms: int) -> Step: ...
+
+    def on_timer(self, key: TimerKey, now_ms: int) -> Step: ...
+
+
+M = TypeVar("M", bound=Machine)
+
+
+class InTransaction(NamedTuple):
+    """Whose transaction a Step's records belong to, and that its coordinator knows of it."""
+
+    producer_id: int
+    producer_epoch: int
+    guard: VerificationGuard | None
 
 
 class Timer(Protocol):
@@ -52,41 +79,44 @@ class Clock(Protocol):
     def call_later_ms(self, delay_ms: int, call: Callable[[], object]) -> Timer: ...
 
 
-def partition_of(group_id: str, partitions: int) -> int:
+def partition_of(key: str, partitions: int) -> int:
     """Java's `String.hashCode`, made positive, modulo the number of partitions."""
     hashed = 0
-    encoded = group_id.encode("utf-16-be", "surrogatepass")
+    encoded = key.encode("utf-16-be", "surrogatepass")
     for high, low in zip(encoded[::2], encoded[1::2], strict=True):
         hashed = (hashed * 31 + (high << 8 | low)) & 0xFFFFFFFF
     return (hashed & 0x7FFFFFFF) % partitions
 
 
-class GroupCoordinator:
-    """The coordinators of a broker, by partition of `__consumer_offsets`."""
+class Coordinators(Generic[M]):
+    """The coordinators of a broker, by partition of their topic."""
 
     def __init__(
         self,
+        topic: str,
         replicas: ReplicaManager,
         clock: Clock,
-        config: GroupConfig,
-        new_member_id: Callable[[str], str],
+        new_machine: Callable[[], M],
         partitions: Callable[[], int],
+        carry_out: Callable[[Shard[M], Markers], object] = lambda shard, markers: None,
     ) -> None:
-        """`partitions` tells how many `__consumer_offsets` has, or is going to have."""
+        """`partitions` tells how many the topic has, or is going to have; `carry_out` sees to markers."""
+        self._topic = topic
         self._replicas = replicas
         self._clock = clock
-        self._config = config
-        self._new_member_id = new_member_id
+        self._new_machine = new_machine
         self._partitions = partitions
-        self._shards: dict[int, Shard] = {}
+        self._carry_out = carry_out
+        self._shards: dict[int, Shard[M]] = {}
 
     # -- which partitions are coordinated here
 
     def elected(self, partition: HostedPartition) -> None:
         """This broker leads a partition of the topic, or leads it in a new epoch."""
         if partition.index not in self._shards:
-            groups = Groups(self._config, self._new_member_id)
-            shard = self._shards[partition.index] = Shard(partition, groups, self._replicas, self._clock)
+            shard = self._shards[partition.index] = Shard(
+                self._topic, partition, self._new_machine(), self._replicas, self._clock, self._carry_out
+            )
             shard.load(partition.log.log_start_offset)
 
     def resigned(self, index: int) -> None:
@@ -100,27 +130,29 @@ class GroupCoordinator:
 
     # -- requests
 
-    def partition_of(self, group_id: str) -> int:
-        return partition_of(group_id, self._partitions())
+    def partition_of(self, key: str) -> int:
+        return partition_of(key, self._partitions())
 
-    def groups_of(self, group_id: str) -> Shard:
-        """Who answers for a group; KafkaError 14 or 16 where that is not, or not yet, here."""
-        shard = self._shards.get(self.partition_of(group_id))
+    def shard_of(self, key: str) -> Shard[M]:
+        """Who answers for a key; KafkaError 14 or 16 where that is not, or not yet, here."""
+        shard = self._shards.get(self.partition_of(key))
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if shard.is_loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shard
 
-    def ask(self, group_id: str, decide: Ask) -> Parked:
-        """Put a client's request to the groups; KafkaError as for `groups_of`."""
-        shard = self.groups_of(group_id)
+    def ask(
+        self, key: str, decide: Callable[[M, Parked, int], Step], transaction: InTransaction | None = None
+    ) -> Parked:
+        """Put a client's request to its coordinator; KafkaError as for `shard_of`."""
+        shard = self.shard_of(key)
         parked = Parked()
-        shard.decide(lambda groups, now_ms: decide(groups, parked, now_ms))
+        shard.decide(lambda machine, now_ms: decide(machine, parked, now_ms), transaction)
         return parked
 
-    def answer(self, shards: Collection[Shard], response: object) -> Parked:
-        """Send what was read from groups, as safely as what they decide: it may rest on what can be lost."""
+    def answer(self, shards: Collection[Shard[M]], response: object) -> Parked:
+        """Send what was read from shards, as safely as what they decide: it may rest on what can be lost."""
         parked = Parked()
         waiting = len(shards)
 
@@ -136,11 +168,28 @@ class GroupCoordinator:
             parked.complete(response)
         return parked
 
-    def loaded(self) -> list[Shard]:
+    def loaded(self) -> list[Shard[M]]:
         """Everything that can be asked now; KafkaError 14 while something is being loaded."""
         if any(shard.is_loading for shard in self._shards.values()):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return list(self._shards.values())
+
+
+class GroupCoordinator(Coordinators[Groups]):
+    """The groups of a broker."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        clock: Clock,
+        config: GroupConfig,
+        new_member_id: Callable[[str], str],
+        partitions: Callable[[], int],
+    ) -> None:
+        super().__init__(CONSUMER_OFFSETS, replicas, clock, lambda: Groups(config, new_member_id), partitions)
+
+    def groups_of(self, group_id: str) -> GroupShard:
+        return self.shard_of(group_id)
 
     def delete_topics(self, topics: frozenset[str]) -> None:
         """Offsets in deleted topics go with them."""
@@ -148,51 +197,94 @@ class GroupCoordinator:
             if not shard.is_loading:
                 shard.decide(lambda groups, now_ms: groups.delete_topics(topics, now_ms))
 
+    def transaction_ended(self, index: int, producer_id: int, *, is_commit: bool) -> None:
+        """A marker was appended to a partition; one that is being loaded will come to it by itself."""
+        shard = self._shards.get(index)
+        if shard is not None and not shard.is_loading:
+            shard.machine.replay_marker(producer_id, is_commit=is_commit)
 
-class Shard:
-    """The groups of one partition, with what they wait for."""
+
+class Shard(Generic[M]):
+    """The coordinator of one partition, with what it waits for."""
 
     def __init__(
-        self, partition: HostedPartition, groups: Groups, replicas: ReplicaManager, clock: Clock
+        self,
+        topic: str,
+        partition: HostedPartition,
+        machine: M,
+        replicas: ReplicaManager,
+        clock: Clock,
+        carry_out: Callable[[Shard[M], Markers], object],
     ) -> None:
-        self.groups = groups
+        self.machine = machine
+        self.partition = partition
         self.is_loading = True
-        self._partition = partition
+        self.is_unloaded = False
+        self._topic = topic
         self._replicas = replicas
         self._clock = clock
+        self._carry_out = carry_out
         self._timers: dict[TimerKey, Timer] = {}
         self._held_back: dict[int, list[Reply]] = {}
         self._next_held_back = 0
-        self._is_unloaded = False
+
+    @property
+    def groups(self) -> M:
+        """The machine, where it is one of groups."""
+        return self.machine
 
     # -- deciding
 
-    def decide(self, decide: Decide) -> None:
-        """Put a request to the groups, and carry out what they decide. Tokens are `Parked` requests."""
-        step = decide(self.groups, self._clock.now_ms())
-        outcome = self._append(step)
+    def decide(self, decide: Callable[[M, int], Step], transaction: InTransaction | None = None) -> None:
+        """Put a request to the machine, and carry out what it decides. Tokens are `Parked` requests."""
+        step = decide(self.machine, self._clock.now_ms())
+        outcome = self._append(step, transaction)
         if isinstance(outcome, KafkaError):
-            logger.warning("%s refused %d records: %s", self._partition, len(step.records), outcome)
-            step = self.groups.refused(step, outcome.code, self._clock.now_ms())
+            logger.warning("%s refused %d records: %s", self.partition, len(step.records), outcome)
+            step = self.machine.refused(step, outcome.code, self._clock.now_ms())
         else:
+            producer_id = NO_PRODUCER_ID if transaction is None else transaction.producer_id
             for offset, (key, value, _) in enumerate(step.records, outcome):
-                self.groups.replay(key, value, offset)
+                self.machine.replay(key, value, offset, producer_id)
+        self._follow(step)
+
+    def _follow(self, step: Step) -> None:
+        """Everything about a Step but its records."""
         for note in step.notes:
             logger.info("%s", note)
         self._set_timers(step)
         if step.replies:
             self._reply(step.replies)
+        if step.markers:
+            self.when_safe(lambda error: self._write_markers(step.markers, error))
 
-    def _append(self, step: Step) -> int | KafkaError:
+    def _append(self, step: Step, transaction: InTransaction | None) -> int | KafkaError:
         """The offset of the first record, or why they were refused."""
         if not step.records:
             return 0
         builder = BatchBuilder()
+        if transaction is not None:
+            builder = BatchBuilder(
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                transactional=True,
+            )
         for key, value, version in step.records:
             encoded = None if value is None else encode_record_value(value, version)
             builder.append(encode_record_key(key), encoded, timestamp_ms=step.now_ms)
-        outcome = self._replicas.append(self._partition, builder.build())
+        guards = {}
+        if transaction is not None and transaction.guard is not None:
+            guards[transaction.producer_id] = transaction.guard
+        outcome = self._replicas.append(
+            self.partition, builder.build(), origin=Origin.COORDINATOR, guards=guards
+        )
         return outcome if isinstance(outcome, KafkaError) else outcome.first_offset
+
+    def _write_markers(self, markers: list[Markers], error: KafkaError | None) -> None:
+        """The decision is safe. If it is not, whoever leads the partition now finds it, or does not."""
+        if error is None and not self.is_unloaded:
+            for one in markers:
+                self._carry_out(self, one)
 
     def _set_timers(self, step: Step) -> None:
         for key, deadline_ms in step.timers:
@@ -205,7 +297,7 @@ class Shard:
 
     def _on_timer(self, key: TimerKey) -> None:
         del self._timers[key]
-        self.decide(lambda groups, now_ms: groups.on_timer(key, now_ms))
+        self.decide(lambda machine, now_ms: machine.on_timer(key, now_ms))
 
     def _reply(self, replies: list[Reply]) -> None:
         """Hold the replies back until what they rest on is as safe as the partition promises."""
@@ -216,7 +308,7 @@ class Shard:
 
     def when_safe(self, told: Callable[[KafkaError | None], object]) -> None:
         """Once all that was appended so far is as safe as the partition promises."""
-        self._replicas.when_promised(self._partition, -1, told)
+        self._replicas.when_promised(self.partition, -1, told)
 
     def _release(self, number: int, error: KafkaError | None) -> None:
         for parked, response in self._held_back.pop(number, ()):
@@ -228,23 +320,23 @@ class Shard:
 
     def load(self, offset: int) -> None:
         """Replay the log from `offset` on, a piece per turn."""
-        if self._is_unloaded:
+        if self.is_unloaded:
             return
-        log = self._partition.log
+        log = self.partition.log
         try:
             result = log.read(offset, LOAD_BYTES_PER_TURN, Isolation.LOG_END)
             for position, header in batch_headers(result.records):
                 self._replay_batch(header, result.records, position)
         except (KafkaError, WireError):
-            logger.exception("%s cannot be loaded: its groups are not served", self._partition)
+            logger.exception("%s cannot be loaded and is not served", self.partition)
             return
         if result.next_offset < log.log_end_offset:
             self._clock.call_later_ms(0, lambda: self.load(result.next_offset))
             return
         self.is_loading = False
         if log.log_end_offset > log.log_start_offset:
-            logger.info("loaded the groups of %s", self._partition)
-        self._set_timers(self.groups.loaded(self._clock.now_ms()))
+            logger.info("loaded %s", self.partition)
+        self.decide(lambda machine, now_ms: machine.loaded(now_ms))
 
     def _replay_batch(self, header: BatchHeader, data: bytes | bytearray | memoryview, position: int) -> None:
         found = records(data, position, header)
@@ -252,22 +344,25 @@ class Shard:
             for record in found:
                 kind = control_type(record)
                 if kind in (ControlType.COMMIT, ControlType.ABORT):
-                    self.groups.replay_marker(header.producer_id, is_commit=kind is ControlType.COMMIT)
+                    self.machine.replay_marker(header.producer_id, is_commit=kind is ControlType.COMMIT)
             return
-        producer_id = header.producer_id if header.is_transactional else -1
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         for record in found:
-            decoded = decode_record(CONSUMER_OFFSETS, record.key or b"", record.value)
+            decoded = decode_record(self._topic, record.key or b"", record.value)
             if decoded is not None:
-                self.groups.replay(decoded[0], decoded[1], record.offset, producer_id)
+                self.machine.replay(decoded[0], decoded[1], record.offset, producer_id)
 
     def unload(self) -> None:
-        self._is_unloaded = True
+        self.is_unloaded = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         error = KafkaError(ErrorCode.NOT_COORDINATOR)
         for number in list(self._held_back):
             self._release(number, error)
-        for parked, response in self.groups.unloaded(self._clock.now_ms()).replies:
+        for parked, response in self.machine.unloaded(self._clock.now_ms()).replies:
             if isinstance(parked, Parked):
                 parked.complete(response)
+
+
+GroupShard = Shard[Groups]

@@ -16,16 +16,17 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
 from kbroker.partition import Leadership
 from kbroker.produced_batches import ProduceRules
-from storage.appending import Appended
+from storage.appending import NO_GUARDS, Appended
 from storage.errors import StorageError
 from storage.log import UnifiedLog
 from storage.log_manager import LogManager
+from storage.producer_state import Origin, VerificationGuard
 from wire.api.leader_and_isr import LeaderAndIsrPartitionState
 from wire.errors import ErrorCode, KafkaError
 from wire.primitives import ZERO_UUID, Buffer
@@ -36,6 +37,17 @@ LOOK_AGAIN = 1 << 31
 
 AppendOutcome = Appended | KafkaError
 Staged = tuple[Buffer, BatchHeader, Callable[[AppendOutcome], object]]
+
+
+class Terms(NamedTuple):
+    """What is checked of the producers of batches."""
+
+    origin: Origin = Origin.CLIENT
+    guards: Mapping[int, VerificationGuard] = NO_GUARDS
+    transaction_version: int = 0
+
+
+OF_CLIENTS = Terms()
 
 
 class Durability(Enum):
@@ -287,19 +299,39 @@ class ReplicaManager:
             staged, partition.staged = partition.staged, []
             self._append(partition, staged, now_ms)
 
-    def append(self, partition: HostedPartition, batch: Buffer) -> AppendOutcome:
-        """Append a batch of the broker's own, at once."""
+    def append(
+        self,
+        partition: HostedPartition,
+        batch: Buffer,
+        *,
+        origin: Origin = Origin.CLIENT,
+        guards: Mapping[int, VerificationGuard] = NO_GUARDS,
+        transaction_version: int = 0,
+    ) -> AppendOutcome:
+        """Append a batch of the broker's own, or one that had to be verified, at once."""
+        if len(partition.in_sync_replicas) < partition.effective_min_in_sync_replicas:
+            return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         outcomes: list[AppendOutcome] = []
-        self._append(partition, [(batch, BatchHeader.parse(batch), outcomes.append)], self._now_ms())
+        staged: list[Staged] = [(batch, BatchHeader.parse(batch), outcomes.append)]
+        self._append(partition, staged, self._now_ms(), Terms(origin, guards, transaction_version))
         return outcomes[0]
 
-    def _append(self, partition: HostedPartition, staged: list[Staged], now_ms: int) -> None:
+    def _append(
+        self, partition: HostedPartition, staged: list[Staged], now_ms: int, terms: Terms = OF_CLIENTS
+    ) -> None:
         log = partition.log
         outcomes: list[AppendOutcome]
         visible_bytes = 0
         try:
             batches = [(batch, header) for batch, header, _ in staged]
-            outcomes = log.append_as_leader(batches, partition.leader_epoch, now_ms)
+            outcomes = log.append_as_leader(
+                batches,
+                partition.leader_epoch,
+                now_ms,
+                origin=terms.origin,
+                guards=terms.guards,
+                transaction_version=terms.transaction_version,
+            )
             visible_bytes = sum(len(batch) for batch, _ in batches)
         except StorageError as error:
             outcomes = [error] * len(staged)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.context import Context, Parked
-from kbroker.coordinator_runtime import Shard
+from kbroker.coordinator_runtime import GroupShard
 from wire.api.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from wire.errors import KafkaError
 
@@ -21,7 +21,7 @@ ALL_OPERATIONS = 0b110101001000
 
 
 def describe_groups(broker: Broker, context: Context, request: DescribeGroupsRequest) -> Parked:
-    shards: set[Shard] = set()
+    shards: set[GroupShard] = set()
     groups = [describe(broker, context, group_id, shards) for group_id in request.groups]
     for group in groups:
         if request.include_authorized_operations and not group.error_code:
@@ -29,7 +29,7 @@ def describe_groups(broker: Broker, context: Context, request: DescribeGroupsReq
     return broker.groups.answer(shards, DescribeGroupsResponse(groups=groups))
 
 
-def describe(broker: Broker, context: Context, group_id: str, shards: set[Shard]) -> DescribedGroup:
+def describe(broker: Broker, context: Context, group_id: str, shards: set[GroupShard]) -> DescribedGroup:
     try:
         shard = broker.groups.groups_of(group_id)
     except KafkaError as error:

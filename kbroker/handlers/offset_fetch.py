@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.context import Context, Parked
-from kbroker.coordinator_runtime import Shard
+from kbroker.coordinator_runtime import GroupShard
 from wire.api.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -35,7 +35,7 @@ FIRST_VERSION_WITH_AN_ERROR = 2
 
 
 def offset_fetch(broker: Broker, context: Context, request: OffsetFetchRequest) -> Parked:
-    shards: set[Shard] = set()
+    shards: set[GroupShard] = set()
     groups = request.groups
     if context.api_version < FIRST_VERSION_WITH_GROUPS:
         groups = [as_group(request)]
@@ -61,7 +61,7 @@ def of_group(
     context: Context,
     group: OffsetFetchRequestGroup,
     require_stable: bool,
-    shards: set[Shard],
+    shards: set[GroupShard],
 ) -> OffsetFetchResponseGroup:
     try:
         shard = broker.groups.groups_of(group.group_id)
