@@ -77,7 +77,9 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> None:
-        place = topic, self._choose(topic, key) if partition is None else partition
+        if partition is None:
+            partition = self._next_partition(topic) if key is None else self.partition_of(topic, key)
+        place = topic, partition
         builder = self._open.get(place)
         if builder is None:
             builder = self._open[place] = self._builder(place)
@@ -93,11 +95,13 @@ class Producer:
         while self._in_flight:
             self._take_reply()
 
-    def _choose(self, topic: str, key: bytes | None) -> int:
-        partitions = len(self._cluster.topic(topic).partitions)
-        if key is not None:
-            return (murmur2(key) & 0x7FFFFFFF) % partitions
-        return self._sticky.get(topic, 0) % partitions
+    def partition_of(self, topic: str, key: bytes) -> int:
+        """Where records with this key go."""
+        return (murmur2(key) & 0x7FFFFFFF) % len(self._cluster.topic(topic).partitions)
+
+    def _next_partition(self, topic: str) -> int:
+        """Where records without a key go at the moment."""
+        return self._sticky.get(topic, 0) % len(self._cluster.topic(topic).partitions)
 
     def _builder(self, place: TopicPartition) -> BatchBuilder:
         """An empty batch; UnknownTopic or ClientError where it could not be sent."""
