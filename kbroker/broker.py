@@ -23,10 +23,12 @@ import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from controller import events
 from kbroker.compaction import Compaction
+from kbroker.configuration.broker_keys import BrokerConfig
 from kbroker.configuration.layers import Configuration
 from kbroker.connection import Connection
 from kbroker.connection_limits import Connections
@@ -42,7 +44,9 @@ from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.settings import Settings, produce_rules
 from storage.cleaner import LogCleaner, RateLimit
 from storage.files import Disk
-from storage.log_manager import LogManager
+from storage.log_config import FOREVER_MS, LogConfig
+from storage.log_manager import Intervals, LogManager
+from storage.recovery import LogSettings
 from wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from wire.api.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataRequest
 from wire.errors import ErrorCode, KafkaError
@@ -80,6 +84,8 @@ class Broker:
         configuration = configuration or Configuration()
         values = configuration.broker
         durability = durability or Durability(values.kbroker_flush)
+        is_by_interval = durability is Durability.INTERVAL
+        self._flush_interval_ms = values.kbroker_flush_interval_ms if is_by_interval else FOREVER_MS
         self.node_id = node_id
         self.cluster_id = new_cluster_id()
         self.broker_epoch = -1
@@ -95,14 +101,7 @@ class Broker:
         self.connections = self._limited_connections()
         self.fetch_sessions = FetchSessions(values.max_incremental_fetch_session_cache_slots, new_session_id)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kbroker")
-        self.logs = LogManager(
-            Disk(durable=durability is not Durability.NEVER),
-            data,
-            config_for=lambda topic: self.settings.topic(topic).log_config(),
-            submit=self._threads.submit,
-            call=self._call_from_thread,
-            unique=lambda: uuid.uuid4().hex,
-        )
+        self.logs = self._log_manager(data, durability)
         self.compaction = self._compaction()
         self.replicas = ReplicaManager(
             node_id,
@@ -133,6 +132,19 @@ class Broker:
             lambda: self.settings.configuration,
             addresses_of,
             protected=self.listeners.inter_broker if has_one_for_brokers else None,
+        )
+
+    def _log_manager(self, data: Sequence[str], durability: Durability) -> LogManager:
+        values = self.settings.configuration.broker
+        return LogManager(
+            Disk(durable=durability is not Durability.NEVER),
+            data,
+            config_for=self.log_config,
+            submit=self._threads.submit,
+            call=self._call_from_thread,
+            unique=lambda: uuid.uuid4().hex,
+            settings=LogSettings(values.producer_id_expiration_ms, jitter=random.randrange),
+            intervals=intervals(values),
         )
 
     def _compaction(self) -> Compaction:
@@ -234,7 +246,7 @@ class Broker:
         self.connections.tick(time.monotonic_ns() // 1_000_000)
         if values.log_cleaner_enable:
             self.compaction.tick(self.now_ms(), values.log_cleaner_backoff_ms)
-        self._ticking = self.call_later_ms(TICK_MS, self._tick)
+        self._ticking = self.call_later_ms(min(TICK_MS, self._flush_interval_ms), self._tick)
 
     async def stop(self) -> None:
         """Close everything; a client that does not read its replies is not waited for."""
@@ -345,7 +357,7 @@ class Broker:
         """Give a partition what its topic's configuration says."""
         config = self.settings.topic(partition.topic)
         values = self.settings.configuration.broker
-        partition.log.config = config.log_config()
+        partition.log.config = self.log_config(partition.topic)
         partition.min_in_sync_replicas = config.min_insync_replicas
         partition.rules = produce_rules(
             config,
@@ -353,11 +365,26 @@ class Broker:
             validate_records=values.kbroker_validate_records == "full",
         )
 
+    def log_config(self, topic: str) -> LogConfig:
+        """How a topic's logs are kept; `kbroker.flush=interval` holds where the topic asks for no less."""
+        config = self.settings.topic(topic).log_config()
+        return replace(config, flush_ms=min(config.flush_ms, self._flush_interval_ms))
+
     def _settings_changed(self, topics: Iterable[str] | None) -> None:
         names = None if topics is None else set(topics)
         for partition in self.replicas:
             if names is None or partition.topic in names:
                 self._configure(partition)
+
+
+def intervals(values: BrokerConfig) -> Intervals:
+    """How often the logs are looked after."""
+    return Intervals(
+        retention_ms=values.log_retention_check_interval_ms,
+        recovery_points_ms=values.log_flush_offset_checkpoint_interval_ms,
+        log_start_offsets_ms=values.log_flush_start_offset_checkpoint_interval_ms,
+        high_watermarks_ms=values.replica_high_watermark_checkpoint_interval_ms,
+    )
 
 
 def group_config(configuration: Configuration) -> GroupConfig:
@@ -388,7 +415,7 @@ def new_cluster_id() -> str:
 
 
 async def serve(
-    broker: Broker, ready: Callable[[Listeners], None], join: Callable[[Broker], Membership] | None
+    broker: Broker, ready: Callable[[Broker], None], join: Callable[[Broker], Membership] | None
 ) -> None:
     """Run a broker until SIGTERM or SIGINT; `ready` is called once it accepts connections."""
     stopping = asyncio.Event()
@@ -397,7 +424,7 @@ async def serve(
         loop.add_signal_handler(number, stopping.set)
     await broker.start(join)
     try:
-        ready(broker.listeners)
+        ready(broker)
         await stopping.wait()
     finally:
         await broker.stop()
@@ -405,7 +432,7 @@ async def serve(
 
 def run(
     make: Callable[[], Broker],
-    ready: Callable[[Listeners], None],
+    ready: Callable[[Broker], None],
     join: Callable[[Broker], Membership] | None = None,
 ) -> None:
     """`serve` on the fastest loop there is."""
@@ -415,7 +442,7 @@ def run(
 
 async def _made_and_served(
     make: Callable[[], Broker],
-    ready: Callable[[Listeners], None],
+    ready: Callable[[Broker], None],
     join: Callable[[Broker], Membership] | None,
 ) -> None:
     await serve(make(), ready, join)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from kbroker.membership import Membership
 
 METADATA = "metadata.db"
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+FEW_OPEN_FILES = 4096
+"""Every connection is one, and every partition has some."""
 
 
 def add_to(commands: _SubParsersAction[ArgumentParser]) -> None:
@@ -56,31 +57,56 @@ def start(options: Namespace) -> None:
 
     from kbroker.broker import run
     from kbroker.configuration.layers import Configuration, warnings
-    from kbroker.configuration.properties import parse_properties
     from kbroker.listeners import Listeners
+    from kbroker.log_output import start_logging
 
-    file = {} if options.file is None else parse_properties(options.file.read_bytes())
-    configuration = Configuration(configured(options, file))
+    configuration = Configuration(configured(options, properties_of(options.file)))
     values = configuration.broker
-    logging.basicConfig(level=values.kbroker_log_level.upper(), format=LOG_FORMAT)
-    for warning in warnings(configuration.static):
-        logging.getLogger("kbroker.configuration").warning("%s", warning)
-
     listeners = Listeners.configured(values)
+    start_logging(values.kbroker_log_level, values.kbroker_log_format)
+    logger = logging.getLogger("kbroker")
+    for warning in warnings(configuration.static):
+        logger.warning("%s", warning)
+    open_files = most_open_files()
+    if open_files < FEW_OPEN_FILES:
+        logger.warning("no more than %d files and connections can be open: see ulimit -n", open_files)
 
-    def ready(listeners: Listeners) -> None:
-        print(banner(configuration), file=sys.stderr)
-        print(f"kbroker ready on {listeners}", flush=True)
+    def ready(broker: Broker) -> None:
+        logger.info("%s", banner(broker))
+        print(f"kbroker ready on {broker.listeners}", flush=True)
 
     run(lambda: make_broker(configuration, listeners), ready, lambda broker: join(broker, configuration))
+
+
+def properties_of(file: Path | None) -> dict[str, str]:
+    """What a server.properties file says; ConfigError names the file and the line that makes no sense."""
+    from kbroker.config import ConfigError
+    from kbroker.configuration.properties import parse_properties
+
+    if file is None:
+        return {}
+    try:
+        return parse_properties(file.read_bytes())
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+
+
+def most_open_files() -> int:
+    """How many files this process can have open, after raising that as far as it may."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError):  # some systems call the hard limit infinite, and mean less
+        return soft
+    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
 def make_broker(configuration: Configuration, listeners: Listeners) -> Broker:
     from kbroker.broker import Broker
 
     values = configuration.broker
-    if values.zookeeper_connect:
-        raise ValueError("zookeeper.connect: this version of kbroker does not join clusters yet")
     return Broker(
         listeners,
         configuration=configuration,
@@ -105,11 +131,17 @@ def join(broker: Broker, configuration: Configuration) -> Membership:
     return Membership(broker, store, tree.close)
 
 
-def banner(configuration: Configuration) -> str:
-    """What this broker promises."""
-    values = configuration.broker
-    where = ", ".join(values.data_directories)
-    return f"kbroker {__version__}: data in {where}; kbroker.flush={values.kbroker_flush}; embedded metadata"
+def banner(broker: Broker) -> str:
+    """What this broker is, and what it promises."""
+    from kbroker.listeners import text_of
+
+    values = broker.settings.configuration.broker
+    reached = " ".join(map(text_of, broker.listeners.advertised))
+    return (
+        f"kbroker {__version__}: broker {broker.node_id} of cluster {broker.cluster_id} at {reached}; "
+        f"data in {', '.join(values.data_directories)}; kbroker.flush={values.kbroker_flush}; "
+        f"metadata in {METADATA} (embedded)"
+    )
 
 
 def reason_of(error: OSError) -> str:

@@ -29,7 +29,7 @@ from kbroker.config import (
     words,
 )
 from kbroker.configuration.group_keys import GROUP_DEFAULT_KEYS
-from kbroker.configuration.ignored_keys import IgnoredKeys
+from kbroker.configuration.ignored_keys import NOT_YET, IgnoredKeys
 from kbroker.configuration.topic_keys import HOUR_MS, MINUTE_MS, TOPIC_DEFAULT_KEYS
 from storage.log_config import DAY_MS, FOREVER_MS
 
@@ -100,10 +100,14 @@ class BrokerConfig:
         default=100 << 20, at_least=1, doc="The largest request; a connection that announces more is closed."
     )
     socket_send_buffer_bytes: int32 = key(
-        default=102_400, at_least=-1, doc="The kernel's send buffer of a connection; -1 leaves it alone."
+        default=102_400,
+        at_least=-1,
+        doc="The kernel's send buffer of a connection. At -1, or if it is not set, the kernel decides.",
     )
     socket_receive_buffer_bytes: int32 = key(
-        default=102_400, at_least=-1, doc="The kernel's receive buffer of a connection; -1 leaves it alone."
+        default=102_400,
+        at_least=-1,
+        doc="The kernel's receive buffer of a connection. At -1, or if it is not set, the kernel decides.",
     )
     socket_listen_backlog_size: int32 = key(
         default=50, at_least=1, doc="How many connections may wait to be accepted."
@@ -128,9 +132,6 @@ class BrokerConfig:
         form=CONNECTIONS_PER_HOST,
         update=CLUSTER_WIDE,
         doc="Other limits for some addresses: HOST:NUMBER, separated by commas.",
-    )
-    max_connection_creation_rate: int32 = key(
-        default=MOST, at_least=0, update=CLUSTER_WIDE, doc="How many connections may be made in a second."
     )
     queued_max_request_bytes: int64 = key(
         default=-1,
@@ -224,12 +225,6 @@ class BrokerConfig:
         update=CLUSTER_WIDE,
         doc="The most that the cleaner reads and writes in a second.",
     )
-    num_recovery_threads_per_data_dir: int32 = key(
-        default=2,
-        at_least=1,
-        update=CLUSTER_WIDE,
-        doc="How many logs of a data directory are recovered at a time after a crash.",
-    )
     producer_id_expiration_ms: int32 = key(
         default=DAY_MS,
         at_least=1,
@@ -246,9 +241,6 @@ class BrokerConfig:
     )
     offsets_topic_segment_bytes: int32 = key(
         default=100 << 20, at_least=1, doc="segment.bytes of __consumer_offsets."
-    )
-    offsets_topic_compression_codec: int32 = key(
-        default=0, at_least=0, at_most=4, doc="The codec of __consumer_offsets, by its number in Kafka."
     )
     offsets_retention_minutes: int32 = key(
         default=10_080, at_least=1, doc="How long offsets outlive their group's last member."
@@ -434,9 +426,6 @@ class BrokerConfig:
     replica_socket_timeout_ms: int32 = key(
         default=30_000, doc="How long a follower waits for a reply before it connects again."
     )
-    replica_socket_receive_buffer_bytes: int32 = key(
-        default=65_536, at_least=-1, doc="The kernel's receive buffer of a connection to a leader."
-    )
     replica_selector_class: string | None = key(
         default=None,
         choices=(RACK_AWARE, ""),
@@ -470,9 +459,6 @@ class BrokerConfig:
     )
     zookeeper_connection_timeout_ms: int32 | None = key(
         default=None, doc="How long to wait for ZooKeeper at the start; by default the session timeout."
-    )
-    zookeeper_max_in_flight_requests: int32 = key(
-        default=10, at_least=1, doc="How many requests to ZooKeeper may be without an answer."
     )
     controlled_shutdown_enable: boolean = key(
         default=True, doc="Hand over leadership before stopping, so that clients notice nothing."
@@ -543,7 +529,7 @@ class BrokerConfig:
 
 
 BROKER_KEYS = {
-    **keys_of(BrokerConfig),
+    **{name: note._replace(no_effect=NOT_YET.get(name, "")) for name, note in keys_of(BrokerConfig).items()},
     **TOPIC_DEFAULT_KEYS,
     **GROUP_DEFAULT_KEYS,
     **keys_of(IgnoredKeys),

@@ -54,7 +54,7 @@ ALTERABLE = {Update.READ_ONLY: "no", Update.PER_BROKER: "one broker", Update.CLU
 
 def document() -> str:
     """The whole file."""
-    broker = list(keys_of(BrokerConfig).values())
+    broker = [BROKER_KEYS[name] for name in keys_of(BrokerConfig)]
     sections = (
         ("Brokers", "", _broker_table(note for note in broker if not note.name.startswith("kbroker."))),
         ("Brokers: kbroker's own", "", _broker_table(n for n in broker if n.name.startswith("kbroker."))),

@@ -8,6 +8,8 @@ Whoever makes one of them do something moves its line to `broker_keys`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kbroker.config import (
     CLUSTER_WIDE,
     boolean,
@@ -33,6 +35,59 @@ ONLY_PLAINTEXT = "only PLAINTEXT listeners are served"
 NO_TELEMETRY = "clients are not asked for their metrics"
 NEVER_CONVERTED = "records are neither stored nor served in older formats"
 KAFKA_3_9 = "brokers speak as those of Kafka 3.9 do"
+
+
+def _not_yet() -> Iterator[tuple[str, str]]:
+    for feature, names in (
+        (
+            "transactions are not served",
+            """
+            transaction.state.log.num.partitions transaction.state.log.replication.factor
+            transaction.state.log.min.isr transaction.state.log.segment.bytes transaction.max.timeout.ms
+            transaction.abort.timed.out.transaction.cleanup.interval.ms
+            transaction.remove.expired.transaction.cleanup.interval.ms transactional.id.expiration.ms
+            transaction.partition.verification.enable
+            """,
+        ),
+        (
+            "the new consumer protocol is not served",
+            "group.consumer.assignors group.consumer.migration.policy group.consumer.max.size",
+        ),
+        (
+            "share groups are not served",
+            """
+            group.share.assignors group.share.max.size group.share.max.share.sessions
+            share.coordinator.state.topic.num.partitions share.coordinator.state.topic.replication.factor
+            share.coordinator.state.topic.min.isr share.coordinator.state.topic.segment.bytes
+            share.coordinator.snapshot.update.records.per.snapshot share.coordinator.write.timeout.ms
+            """,
+        ),
+        (
+            "a broker is a cluster of its own",
+            """
+            broker.id.generation.enable reserved.broker.max.id socket.connection.setup.timeout.ms
+            socket.connection.setup.timeout.max.ms replica.selector.class leader.replication.throttled.rate
+            follower.replication.throttled.rate offsets.commit.timeout.ms kbroker.replica.recovery.delay.ms
+            kbroker.auto.balance kbroker.balance.max.bytes.per.second zookeeper.connect
+            replica.fetch.backoff.ms request.timeout.ms zookeeper.connection.timeout.ms num.replica.fetchers
+            zookeeper.session.timeout.ms
+            """,
+        ),
+        (
+            "quotas are not enforced",
+            """
+            quota.window.num quota.window.size.seconds controller.quota.window.num
+            controller.quota.window.size.seconds
+            """,
+        ),
+        ("there are no metrics", "kbroker.metrics.listener"),
+    ):
+        for name in names.split():
+            yield name, f"{feature} yet"
+
+
+NOT_YET = dict(_not_yet())
+"""Keys of `broker_keys` that nothing reads, because what they are for is still to come."""
 
 
 @table
@@ -162,6 +217,39 @@ class IgnoredKeys:
         at_least=1,
         no_effect="there is no queue of requests; queued.max.request.bytes bounds what they hold",
         doc="How many requests may wait for a thread.",
+    )
+    max_connection_creation_rate: int32 = key(
+        default=(1 << 31) - 1,
+        at_least=0,
+        update=CLUSTER_WIDE,
+        no_effect="connections are limited in number, not in how fast they come",
+        doc="How many connections may be made in a second.",
+    )
+    num_recovery_threads_per_data_dir: int32 = key(
+        default=2,
+        at_least=1,
+        update=CLUSTER_WIDE,
+        no_effect="a few threads do all work on disks",
+        doc="How many logs of a data directory are recovered at a time after a crash.",
+    )
+    offsets_topic_compression_codec: int32 = key(
+        default=0,
+        at_least=0,
+        at_most=4,
+        no_effect="offsets are small, and stored as they are",
+        doc="The codec of __consumer_offsets, by its number in Kafka.",
+    )
+    replica_socket_receive_buffer_bytes: int32 = key(
+        default=65_536,
+        at_least=-1,
+        no_effect="the kernel fits its buffers to the traffic",
+        doc="The kernel's receive buffer of a connection to a leader.",
+    )
+    zookeeper_max_in_flight_requests: int32 = key(
+        default=10,
+        at_least=1,
+        no_effect="requests to ZooKeeper are pipelined",
+        doc="How many requests to ZooKeeper may be without an answer.",
     )
     log_cleaner_threads: int32 = key(
         default=1,

@@ -35,7 +35,8 @@ def test_a_signal_stops_it_with_status_0_and_closes_connections(
     assert broker.stop(number) == 0
     assert idle.receive() == b""
     assert halfway.receive() == b""
-    [banner, *_] = [line for line in broker.log.read_text().splitlines() if line.startswith("kbroker ")]
+    [banner] = [line for line in broker.log.read_text().splitlines() if f": kbroker {__version__}: " in line]
+    assert f" at PLAINTEXT://{broker.address};" in banner
     assert "kbroker.flush=auto" in banner
     assert str(tmp_path) in banner
 

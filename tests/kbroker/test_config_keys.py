@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from kbroker.config import CLUSTER_WIDE, READ_ONLY, ConfigError, ConfigType, Key, keys_of
 from kbroker.configuration.broker_keys import BROKER_KEYS, BrokerConfig, find_broker_key, without_listener
 from kbroker.configuration.group_keys import GROUP_DEFAULT_KEYS, GROUP_KEYS, GroupConfig
-from kbroker.configuration.ignored_keys import IgnoredKeys
+from kbroker.configuration.ignored_keys import NOT_YET, IgnoredKeys
 from kbroker.configuration.topic_keys import TOPIC_DEFAULT_KEYS, TOPIC_KEYS, TopicConfig
 from storage.log_config import LogConfig
 
 TABLES = {"topic": TOPIC_KEYS, "group": GROUP_KEYS, "broker": BROKER_KEYS}
+SOURCES = Path(__file__).parents[2] / "kbroker"
+DECLARATIONS = ("broker_keys.py", "ignored_keys.py", "group_keys.py", "document.py")
 ALL = [pytest.param(note, id=f"{of}:{name}") for of, table in TABLES.items() for name, note in table.items()]
 
 
@@ -82,6 +86,20 @@ def test_a_key_without_effect_is_in_no_value_of_the_broker() -> None:
     """So that nothing can read it by accident."""
     assert [name for name, note in keys_of(BrokerConfig).items() if note.no_effect] == []
     assert [name for name, note in keys_of(IgnoredKeys).items() if not note.no_effect] == []
+
+
+def test_a_key_is_read_or_says_that_it_has_no_effect() -> None:
+    """What nobody reads belongs into NOT_YET; whoever makes a key do something takes it out."""
+    sources = [path.read_text() for path in SOURCES.rglob("*.py") if path.name not in DECLARATIONS]
+    text = "\n".join(sources)
+    bounds = {name for note in GROUP_KEYS.values() for name in note.bounds or ()}
+    read = {
+        name
+        for name, note in keys_of(BrokerConfig).items()
+        if name in bounds or f'"{name}"' in text or re.search(rf"\b(values|broker)\.{note.attribute}\b", text)
+    }
+    assert keys_of(BrokerConfig).keys() - read - NOT_YET.keys() == set(), "nobody reads these"
+    assert NOT_YET.keys() <= keys_of(BrokerConfig).keys()
 
 
 def test_nothing_that_names_a_class_a_file_or_an_address_is_altered_over_the_wire() -> None:

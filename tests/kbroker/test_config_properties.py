@@ -147,8 +147,8 @@ def test_a_real_file_configures_a_broker() -> None:
     assert broker.inter_broker_listener_name == "INTERNAL"
     assert broker.data_directories == ("/var/lib/kafka/a", "/var/lib/kafka/b")
     assert broker.zookeeper_connect == "zk-1:2181,zk-2:2181,zk-3:2181/kafka"
-    assert [line.split(":")[0] for line in warnings(static)] == [
+    assert {line.split(":")[0] for line in warnings(static)} >= {
         "num.network.threads has no effect",
         "num.io.threads has no effect",
         "unknown key confluent.support.metrics.enable",
-    ]
+    }
