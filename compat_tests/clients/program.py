@@ -61,7 +61,7 @@ from compat_tests.features import client_lacks
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / ".cache" / "clients"
-WAIT_S = 60
+WAIT_S = 30
 
 Headers = tuple[tuple[str, bytes | None], ...]
 Partition = tuple[str, int]

@@ -452,17 +452,25 @@ class AdminScenarios(Client):
         assert refusal(client, "delete_records", **beyond) == OFFSET_OUT_OF_RANGE
 
     @pytest.mark.feature("groups")
-    def test_groups_are_listed_described_and_deleted(self, client: Program, join: Join, topic: str) -> None:
-        """conformance 80, 81"""
-        client.needs("groups", "describe_group", "delete_group")
+    def test_groups_are_listed_and_described(self, client: Program, join: Join, topic: str) -> None:
+        """conformance 80"""
         produce(client, topic, numbered(0, 10))
         member = join(group=topic, topics=[topic])
         until([member], lambda: len(member.read) == 10)
         assert topic in client.ask("groups")["groups"]
         assert client.ask("describe_group", group=topic) == {"state": "Stable", "members": 1}
-        assert refusal(client, "delete_group", group=topic) == NON_EMPTY_GROUP
         member.leave()
         assert client.ask("describe_group", group=topic) == {"state": "Empty", "members": 0}
+
+    @pytest.mark.feature("groups")
+    def test_groups_without_members_are_deleted(self, client: Program, join: Join, topic: str) -> None:
+        """conformance 81"""
+        client.needs("delete_group", "groups")
+        produce(client, topic, numbered(0, 10))
+        member = join(group=topic, topics=[topic])
+        until([member], lambda: len(member.read) == 10)
+        assert refusal(client, "delete_group", group=topic) == NON_EMPTY_GROUP
+        member.leave()
         client.ask("delete_group", group=topic)
         assert topic not in client.ask("groups")["groups"]
         assert refusal(client, "delete_group", group=topic) == GROUP_ID_NOT_FOUND
