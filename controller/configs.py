@@ -22,6 +22,7 @@ from controller.partitions import settle
 from controller.plan import Plan, announcement
 from controller.rules import Stored
 from controller.state import Entity, EntityConfig, EntityType
+from controller.topic_names import objection_to
 from wire.api import alter_configs, incremental_alter_configs
 from wire.errors import ErrorCode, KafkaError
 
@@ -111,6 +112,8 @@ def _entity(plan: Plan, resource_type: int, name: str) -> Entity:
         case ResourceType.TOPIC:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic has a name")
+            if (objection := objection_to(name)) is not None:
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, objection)
             if name not in plan.state.topics or name in plan.state.deletions:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return EntityType.TOPIC, name

@@ -161,6 +161,11 @@ def delete(plan: Plan, request: DeleteTopicsRequest, version: int) -> DeleteTopi
     asked = [(topic.name, topic.topic_id) for topic in request.topics]
     if version < TOPIC_IDS_SINCE:
         asked = [(name, ZERO_UUID) for name in request.topic_names]
+    # A topic that is named both ways is named twice.
+    names = {name for name, _ in asked}
+    for position, (name, topic_id) in enumerate(asked):
+        if name is None and plan.state.topic_names.get(topic_id) in names - {None}:
+            asked[position] = plan.state.topic_names[topic_id], ZERO_UUID
     repeated = _repeated(asked)
     responses = []
     for name, topic_id in dict.fromkeys(asked):

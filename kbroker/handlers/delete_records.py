@@ -1,7 +1,8 @@
 """DeleteRecords: raise the log start offset of partitions.
 
 -1 means the high watermark, above it is OFFSET_OUT_OF_RANGE, below the log start nothing happens; the answer
-is the log start offset from now on (conformance 66). Internal topics are not for clients to cut.
+is the log start offset from now on (conformance 66). Internal topics are not for clients to cut, and topics
+that only compact are not cut at all (POLICY_VIOLATION).
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def cut(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRec
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = broker.replicas.leader_of(topic, wanted.partition_index)
+        if not partition.log.config.deletes:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION)
         low_watermark = partition.log.delete_records_before(wanted.offset)
         partition.wake(0)
     except KafkaError as error:

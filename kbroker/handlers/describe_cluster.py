@@ -1,4 +1,8 @@
-"""DescribeCluster: the brokers and the controller. v1+ may ask for controllers; there are only brokers."""
+"""DescribeCluster: the brokers and the controller.
+
+v1+ may ask for controllers, which is MISMATCHED_ENDPOINT_TYPE, since there are only brokers; what is neither
+is UNSUPPORTED_ENDPOINT_TYPE. Such replies say nothing of the cluster.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from wire.errors import ErrorCode
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
-BROKERS = 1
+BROKERS, CONTROLLERS = 1, 2
 ALL_OPERATIONS = 0b1111110100000
 """CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE."""
 
@@ -19,6 +23,8 @@ ALL_OPERATIONS = 0b1111110100000
 def describe_cluster(
     broker: Broker, context: Context, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKERS:
+        return refused(request.endpoint_type)
     response = DescribeClusterResponse(
         throttle_time_ms=0,
         error_code=ErrorCode.NONE,
@@ -31,10 +37,18 @@ def describe_cluster(
             if host
         ],
     )
-    if request.endpoint_type != BROKERS:
-        response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-        response.error_message = "only brokers are described here"
-        response.brokers = []
-    elif request.include_cluster_authorized_operations:
+    if request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = ALL_OPERATIONS
     return response
+
+
+def refused(endpoint_type: int) -> DescribeClusterResponse:
+    mismatched, unsupported = ErrorCode.MISMATCHED_ENDPOINT_TYPE, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    return DescribeClusterResponse(
+        throttle_time_ms=0,
+        error_code=mismatched if endpoint_type == CONTROLLERS else unsupported,
+        error_message="only brokers are described here",
+        cluster_id="",
+        controller_id=-1,
+        brokers=[],
+    )

@@ -1,6 +1,7 @@
 """DescribeConfigs: the configuration of topics, brokers and groups, with sources and synonyms.
 
-- v1+: sources and synonyms; v3+: types and documentation. An unknown topic is 3 (conformance 18).
+- v1+: sources and synonyms; v3+: types and documentation. An unknown topic is 3 (conformance 18), one that
+  cannot be is 17.
 - A broker describes itself; the empty name is the default of all brokers.
 - Client metrics have three keys, which keep their defaults: there are no subscriptions to them.
 - Null keys are all keys; names that are no key are left out.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from controller.topic_names import objection_to
 from kbroker.config import ConfigSource
 from kbroker.configuration.describing import Entry, describe_client_metrics
 from kbroker.configuration.resources import (
@@ -70,6 +72,8 @@ def resource(broker: Broker, asked: DescribeConfigsResource) -> Resource:
     configuration = broker.settings.configuration
     name = asked.resource_name
     if asked.resource_type == TOPIC:
+        if (objection := objection_to(name)) is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, objection)
         if name not in broker.metadata.topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return TopicResource(configuration, broker.settings.stored_of_topic(name))

@@ -1,8 +1,9 @@
 """DescribeTopicPartitions: topics and their partitions, a page at a time (KIP-966).
 
 Topics come in the order of their names, all of them if none is named. A page ends after the number of
-partitions that was asked for, or `max.request.partition.size.limit`; the cursor says where the next one
-begins.
+partitions that was asked for, at least one, or after 2000; the cursor says
+where the next one begins. A cursor at a partition below 0, or at a topic that is not asked for, is
+INVALID_REQUEST for every topic.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from wire.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
+PAGE = 2000
 ALL_OPERATIONS = 0b110111111000
 """READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS."""
 
@@ -36,10 +38,12 @@ def describe_topic_partitions(
     first_partition = 0
     if request.cursor is not None:
         cursor = request.cursor
+        if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
+            refused = [without_partitions(name, ErrorCode.INVALID_REQUEST) for name in names]
+            return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=refused)
         names = [name for name in names if name >= cursor.topic_name]
         first_partition = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
-    most = broker.settings.configuration.broker.max_request_partition_size_limit
-    room = min(request.response_partition_limit, most)
+    room = min(max(request.response_partition_limit, 1), PAGE)
     response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
     for name in names:
         if room <= 0:
@@ -64,13 +68,9 @@ def describe(
     topic = broker.metadata.topics.get(name)
     if topic is None:
         unknown, invalid = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION
-        return DescribeTopicPartitionsResponseTopic(
-            error_code=unknown if objection_to(name) is None else invalid,
-            name=name,
-            topic_id=ZERO_UUID,
-            is_internal=False,
-            partitions=[],
-        )
+        refused = without_partitions(name, unknown if objection_to(name) is None else invalid)
+        refused.topic_authorized_operations = ALL_OPERATIONS
+        return refused
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=name,
@@ -92,4 +92,10 @@ def describe(
             for one in broker.metadata.described(topic, context.listener)
             if one.partition_index >= first_partition
         ],
+    )
+
+
+def without_partitions(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, topic_id=ZERO_UUID, is_internal=False, partitions=[]
     )

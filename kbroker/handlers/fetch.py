@@ -82,8 +82,8 @@ class _Fetching:
         self._replica_id, self._replica_epoch = replica_of(version, request)
         if self._replica_id >= 0:
             self._isolation = Isolation.LOG_END
-        self._min_bytes = request.min_bytes
         self._max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)  # more will never come
         self._found: list[PartitionData] = []
         self._visible = 0
         self._watched: list[HostedPartition] = []
@@ -128,7 +128,7 @@ class _Fetching:
                 partition_index=wanted.partition,
                 error_code=error.code,
                 high_watermark=-1,
-                aborted_transactions=None,
+                aborted_transactions=[] if error.code in UNKNOWN else None,  # as in Kafka
                 records=b"",
             )
 

@@ -3,7 +3,8 @@
 - v0: a list of offsets; v1+: one offset with its timestamp; v2+: isolation level; v4+: leader epochs; v7, v8,
   v9 and v11 add the special timestamps -3, -4, -5 and -6; v10+: a timeout, which a local disk does not need.
 - What is not there is offset -1, timestamp -1, epoch -1, and no error (conformance 63, 64).
-- A special timestamp that is younger than the version of the request gets UNSUPPORTED_VERSION.
+- A special timestamp that is younger than the version of the request, or that means nothing at all, gets
+  UNSUPPORTED_VERSION.
 - A follower is told the end of the log, consumers the end of what is committed. A leader that does not know
   yet how far that was when it was elected says OFFSET_NOT_AVAILABLE (v5+): less would go back (91).
 - A partition that is named twice gets INVALID_REQUEST each time, as Kafka has it.
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 LATEST = -1
 FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
-FIRST_VERSION_OF_SPECIAL_TIMESTAMP = {-3: 7, -4: 8, -5: 9, -6: 11}
+NEVER = 0x7FFF
+FIRST_VERSION_OF_SPECIAL_TIMESTAMP = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9, -6: 11}
 
 
 def list_offsets(broker: Broker, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
@@ -61,8 +63,7 @@ def find(
 ) -> FoundOffset:
     partition = broker.replicas.leader_of(topic, wanted.partition_index)
     partition.check_leader_epoch(wanted.current_leader_epoch)
-    first_version = FIRST_VERSION_OF_SPECIAL_TIMESTAMP.get(wanted.timestamp, 0)
-    if version < first_version:
+    if wanted.timestamp < 0 and version < FIRST_VERSION_OF_SPECIAL_TIMESTAMP.get(wanted.timestamp, NEVER):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     found = partition.log.offset_for_timestamp(wanted.timestamp, isolation)
     is_end = wanted.timestamp == LATEST or found.offset < 0

@@ -49,8 +49,7 @@ def metadata(broker: Broker, context: Context, request: MetadataRequest) -> Meta
         topics = by_id(broker, context, asked) or by_name(broker, context, request)
     if request.include_topic_authorized_operations:
         for topic in topics:
-            if topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
+            topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.id, host=host, port=port, rack=node.rack)

@@ -6,7 +6,8 @@
 - acks=0 gets no reply; if anything failed, the connection is closed, which is the only signal (7).
 - Each partition has its own outcome. Internal topics are not for clients (20); acks must be -1, 0 or 1 (27);
   too few in-sync replicas refuse before the append (33), and after it if they become too few while it waits.
-  Replicas are waited for as long as the request allows.
+  Replicas are waited for as long as the request allows. A batch of a transaction is refused: its open end
+  would hold back everybody who reads committed data.
 """
 
 from __future__ import annotations
@@ -114,6 +115,8 @@ class _InFlight:
         if self._acks == ALL and len(partition.in_sync_replicas) < partition.effective_min_in_sync_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         batch, header = accept(data.records, partition.rules, self._version, self._now_ms)
+        if header.is_transactional:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served")
         self._broker.replicas.stage(partition, batch, header, partial(self._appended, partition, answer))
 
     def _appended(

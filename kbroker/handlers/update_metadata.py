@@ -1,7 +1,7 @@
 """UpdateMetadata: the controller tells this broker what the cluster looks like.
 
 Refused from a controller that has been replaced (STALE_CONTROLLER_EPOCH), and when meant for an earlier
-life of this broker (STALE_BROKER_EPOCH).
+life of this broker (STALE_BROKER_EPOCH). What groups have committed in a topic goes with it.
 """
 
 from __future__ import annotations
@@ -23,5 +23,8 @@ def update_metadata(
         broker.check_controller(request.controller_epoch, request.broker_epoch)
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)
-    broker.metadata.update(request)
+    deleted = broker.metadata.update(request)
+    gone = frozenset(topic for topic, _ in deleted if topic not in broker.metadata.topics)
+    if gone:
+        broker.groups.delete_topics(gone)
     return UpdateMetadataResponse(error_code=ErrorCode.NONE)

@@ -1,0 +1,192 @@
+"""Where kbroker answers otherwise than Apache Kafka 4.3.1 on purpose, and why. There is no other list.
+
+Each entry names a script, a label, a path in the reply, what Kafka has there, what we have, and the reason.
+It fails its script's test once it is no longer true; only those for all scripts at once do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from compat_tests.differential.conversation import ANYTHING, COUNT, Difference
+from compat_tests.differential.scripts_produce import LIES
+
+TEXT, NO_TEXT = "<text>", "<no text>"
+NO_ID = bytes(16)
+
+ELR = "Kafka 4.1 and newer stores it for all brokers when a cluster is made with eligible leader replicas"
+NEVER_UNKNOWN = "an unknown error helps nobody, and has made clients write twice"
+EACH_ANSWERED = "what is asked twice is answered twice"
+ONE_KIND = "two kinds of topics would share their metrics' names, within one request as well"
+KRAFT_FEATURES = "features are finalized by KRaft's controllers, and there are none"
+NO_TOPIC = "the topic of this id is gone, whatever else has its name"
+WHOLE = "no batch is cut off at the end, which leaves room for another partition"
+
+
+def same(script: str, *rows: tuple[str, str, object, object], reason: str) -> Iterator[Difference]:
+    """Several places of one script, for one reason."""
+    for label, path, theirs, ours in rows:
+        yield Difference(script, label, path, theirs, ours, reason)
+
+
+DIFFERENCES: list[Difference] = [
+    Difference("*", "*", "*error_message", NO_TEXT, TEXT, "more is said than by Kafka"),
+    Difference("*", "*", "*.min.insync.replicas.config_source", 3, 5, ELR),
+    Difference("*", "*", "*.min.insync.replicas.synonyms.*", ANYTHING, ANYTHING, ELR),
+    # Topics
+    Difference("metadata_by_id", "* neither*", "*error_code", -1, 42, NEVER_UNKNOWN),
+    *same(
+        "describe_topic_partitions",
+        ("* invalid names", "*.error_code", -1, 17),
+        ("* invalid names", "*.topic_authorized_operations", ANYTHING, ANYTHING),
+        reason=NEVER_UNKNOWN,
+    ),
+    Difference(
+        "create_topics",
+        "*, only validated",
+        "*.topic_id",
+        "<new id>",
+        NO_ID,
+        "what was not created has no id",
+    ),
+    *same(
+        "create_topics",
+        ("* config twice*", "*.error_code", 0, 42),
+        ("* config twice*", "*.topic_id", "<new id>", NO_ID),
+        ("* config twice*", "*.num_partitions", 1, -1),
+        ("* config twice*", "*.replication_factor", 1, -1),
+        ("* config twice*", f"*.configs.{COUNT}", 33, 0),
+        reason="a key with two values is a mistake; Kafka takes the last",
+    ),
+    *same(
+        "names_of_new_topics",
+        ("collisions", "topics.y_b.error_code", 0, 17),
+        ("collisions", "topics.y_b.topic_id", "<new id>", NO_ID),
+        ("collisions", "topics.y_b.num_partitions", 1, -1),
+        ("collisions", "topics.y_b.replication_factor", 1, -1),
+        ("collisions", f"topics.y_b.configs.{COUNT}", 33, 0),
+        reason=ONE_KIND,
+    ),
+    Difference(
+        "delete_topics",
+        "* v6 one by name and id",
+        "responses.strange.topic_id",
+        "<id of strange>",
+        NO_ID,
+        "a topic that is named both ways is refused under its name",
+    ),
+    # Produce
+    Difference("a_null_for_records", "*", "event", "silence", "a reply", "every request is answered (6)"),
+    Difference("several_partitions_at_once", "* twice", f"*{COUNT}", 1, 2, EACH_ANSWERED),
+    Difference(
+        "*", "Produce*", "*.log_start_offset", 0, -1, "what is said beside an error means nothing (61)"
+    ),
+    *same(
+        "produce_what_is_not_right",
+        *((f"* {label}", "responses.odd.*.error_code", ANYTHING, 0) for label in LIES),
+        *((f"* {label}", "responses.odd.*.base_offset", -1, ANYTHING) for label in LIES),
+        ("* maximum before*", "*.base_offset", ANYTHING, ANYTHING),
+        reason="of a batch header and CRC are checked, its records where the topic or a setting asks for it",
+    ),
+    Difference(
+        "produce_what_is_not_right",
+        "Fetch*",
+        "*.max_timestamp",
+        ANYTHING,
+        ANYTHING,
+        "before 1970 it is as the producer has it; Kafka has -1, or 0 for all at -1",
+    ),
+    *same(
+        "produce_what_is_not_right",
+        ("* log append time", "*.error_code", 0, 32),
+        ("* log append time", "*.base_offset", ANYTHING, -1),
+        reason="the append time is the broker's to set; Kafka stores the batch without the flag",
+    ),
+    Difference("produce_what_is_not_right", "* codec *", "*.error_code", -1, 87, NEVER_UNKNOWN),
+    *same(
+        "produce_what_is_not_right",
+        ("* bytes after", "*.error_code", 2, 87),
+        ("* magic 3", "*.error_code", 2, 87),
+        reason="sent again, it would be no better: 87 is not retried, 2 is",
+    ),
+    # Fetch
+    Difference(
+        "fetch_in_every_version", "* epoch -2", "*", ANYTHING, ANYTHING, "only -1 means that it is not known"
+    ),
+    Difference(
+        "fetch_in_every_version",
+        "* isolation 5",
+        "*",
+        ANYTHING,
+        ANYTHING,
+        f"read as uncommitted; Kafka: UNKNOWN_SERVER_ERROR, and {NEVER_UNKNOWN}",
+    ),
+    Difference("limits_of_a_fetch", "* 3300 in all, 2500 each", "batches", "[2, 0, 0]", "[2, 1, 0]", WHOLE),
+    Difference(
+        "fetch_sessions",
+        "* a session for nothing",
+        "session_id",
+        "<session>",
+        0,
+        "a session without partitions is of no use; there is a bound to their number",
+    ),
+    *same(
+        "a_topic_that_goes_while_it_is_read",
+        ("v17 while it is away", "*.error_code", 3, 100),
+        ("v17 after it came again", "*.error_code", 103, 100),
+        ("v17 after it came again", "*.aborted_transactions*", ANYTHING, ANYTHING),
+        reason=NO_TOPIC,
+    ),
+    # Offsets
+    Difference("offsets_in_every_version", "* one twice", f"*{COUNT}", 1, 2, EACH_ANSWERED),
+    Difference(
+        "offsets_after_deletion",
+        "* at -3 after *",
+        "*",
+        ANYTHING,
+        ANYTHING,
+        "a record that was deleted is not the one with the largest timestamp",
+    ),
+    # Groups
+    Difference("find_coordinator", "*", "error_message", TEXT, NO_TEXT, "Kafka says NONE"),
+    Difference("groups_that_are_empty", "DeleteGroups* twice", f"*{COUNT}", 1, 2, EACH_ANSWERED),
+    # Configurations
+    Difference("incremental_changes", "* unknown operation *", "*.error_code", -1, 42, NEVER_UNKNOWN),
+    *same(
+        "incremental_changes",
+        ("* another broker", "*.error_code", 42, 0),
+        ("* another broker", "*.error_message", TEXT, NO_TEXT),
+        reason="the controller stores what any broker is told about any other",
+    ),
+    Difference("incremental_changes", "* v1 one twice", f"*{COUNT}", 2, 1, "both have the same answer"),
+    *same(
+        "list_config_resources",
+        ("* []", "config_resources.*", ANYTHING, ANYTHING),
+        ("* v1 ?8?", f"config_resources.{COUNT}", 1, 0),
+        reason="the loggers of a broker are not for clients to set",
+    ),
+    # The broker itself
+    Difference("api_versions", "*", "api_keys.18.max_version", 4, 5, "v5 is of Kafka 4.4"),
+    *same(
+        "elect_leaders",
+        ("* everything, *", f"replica_election_results.{COUNT}", 1, 0),
+        ("* kind 9", f"replica_election_results.{COUNT}", 1, 0),
+        ("* nothing, kind 9", "error_code", 0, 42),
+        reason="what was not asked for by name and needs no election is not told; there is no kind 9",
+    ),
+    *same(
+        "api_versions",
+        ("*", f"supported_features.{COUNT}", ANYTHING, 0),
+        ("*", f"finalized_features.{COUNT}", ANYTHING, 0),
+        ("*", "finalized_features_epoch", ANYTHING, -1),
+        reason=KRAFT_FEATURES,
+    ),
+    Difference(
+        "frames_that_are_not_right",
+        "not UTF-8",
+        "event",
+        ANYTHING,
+        "hung up",
+        "Kafka goes on with another name than was sent",
+    ),
+]
