@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, cast
 from kbroker.context import HangUp, Parked
 from kbroker.dispatch import Route, Unanswerable
 from kbroker.listeners import PLAINTEXT
+from kbroker.produce_stream import ProduceStream, SingleProduce
+from wire.api import ApiKey
 from wire.errors import WireError
 from wire.frames import FrameReader
 from wire.primitives import Buffer
@@ -41,6 +43,7 @@ PRODUCE = b"\0\0"
 """How a Produce request begins: with its API key."""
 
 MAX_SLOTS = 1000
+JOINED_BYTES = 64 * 1024
 LARGE_REPLY_BYTES = 256 * 1024
 WRITE_BUFFER_BYTES = 1 << 20
 
@@ -79,7 +82,8 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener
         self._reader = FrameReader(broker.max_request_bytes)
         self._out: list[Buffer] = []
-        self._slots: deque[Slot] = deque()
+        self._produces = ProduceStream(broker, self.slot_filled)
+        self._slots: deque[Slot | SingleProduce] = deque()
         self._backlog: deque[bytes] = deque()
         self._in_turn = False
         self._send_is_scheduled = False
@@ -157,10 +161,15 @@ class Connection(asyncio.BufferedProtocol):
         broker = self._broker
         if request[:2] != PRODUCE:
             broker.end_turn()  # what was produced before this request must be visible to it
+        elif (single := self._produces.stage(request)) is not None:
+            self._slots.append(single)
+            return
         try:
-            route, correlation_id, outcome = broker.dispatcher.dispatch(
+            route, correlation_id, decoded, outcome = broker.dispatcher.dispatch(
                 request, self.client_host, self.listener
             )
+            if route.key == ApiKey.PRODUCE:
+                self._produces.learn(request, decoded, route)
             if isinstance(outcome, Parked):
                 slot = Slot(self, route, correlation_id, outcome.pipelined)
                 self._slots.append(slot)
@@ -246,9 +255,14 @@ class Connection(asyncio.BufferedProtocol):
                 slots.clear()
 
     def _write(self) -> None:
-        if self._out:
+        out = self._out
+        if out:
             if not self._transport.is_closing():
-                self._transport.writelines(self._out)
+                # Small replies are cheaper to copy together than to hand to the kernel one by one.
+                if sum(map(len, out)) <= JOINED_BYTES:
+                    self._transport.write(b"".join(out))
+                else:
+                    self._transport.writelines(out)
             self._out = []
 
     def _end(self, reason: str) -> None:

@@ -89,6 +89,17 @@ class Route(NamedTuple):
         return self.response(**values)
 
 
+class Dispatched(NamedTuple):
+    """What became of a request."""
+
+    route: Route
+    correlation_id: int
+    request: Any
+    """As it was decoded."""
+    outcome: object
+    """The handler's, which may be Parked."""
+
+
 def _zero(kind: Primitive | type) -> Any:
     if not isinstance(kind, Primitive):
         raise HangUp(f"an error reply would need a {kind.__name__}")
@@ -102,8 +113,7 @@ class Dispatcher:
         self._broker = broker
         self._routes: dict[tuple[int, int], Route] = {}
 
-    def dispatch(self, request: memoryview, client_host: str, listener: str) -> tuple[Route, int, object]:
-        """The route, the correlation id, and the handler's outcome, which may be Parked."""
+    def dispatch(self, request: memoryview, client_host: str, listener: str) -> Dispatched:
         if len(request) < 4:
             raise WireError(f"a request of {len(request)} bytes has no API key and version")
         key_and_version = _KEY_AND_VERSION.unpack_from(request)
@@ -122,7 +132,7 @@ class Dispatcher:
             if route.key == ApiKey.PRODUCE:
                 raise HangUp("the outcome of a Produce is unknown") from None
             outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        return route, header.correlation_id, outcome
+        return Dispatched(route, header.correlation_id, body, outcome)
 
     def reply_to_unsupported(self, request: memoryview) -> list[Buffer] | None:
         """ApiVersions in a version that is not served is told what it can ask; None for other APIs."""

@@ -29,11 +29,15 @@ from storage.log_manager import LogManager
 from storage.producer_state import Origin, VerificationGuard
 from wire.api.leader_and_isr import LeaderAndIsrPartitionState
 from wire.errors import ErrorCode, KafkaError
+from wire.internal import INTERNAL_TOPICS
 from wire.primitives import ZERO_UUID, Buffer
 from wire.records import BatchHeader
 
 LOOK_AGAIN = 1 << 31
 """Instead of a number of bytes: enough for anybody who waits for some to see for himself."""
+
+ALL = -1
+"""The acks that want every in-sync replica."""
 
 AppendOutcome = Appended | KafkaError
 Staged = tuple[Buffer, BatchHeader, Callable[[AppendOutcome], object]]
@@ -277,6 +281,17 @@ class ReplicaManager:
 
     # -- appending
 
+    def writable(self, topic: str, index: int, acks: int) -> HostedPartition:
+        """The partition that a client appends to; KafkaError where it may not, or not with these acks."""
+        if acks not in (ALL, 0, 1):
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        partition = self.leader_of(topic, index)
+        if acks == ALL and len(partition.in_sync_replicas) < partition.effective_min_in_sync_replicas:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        return partition
+
     def stage(
         self,
         partition: HostedPartition,
@@ -405,7 +420,7 @@ class ReplicaManager:
     ) -> None:
         """Call `told` once what was just appended is as safe as acks and the durability mode promise."""
         log = partition.log
-        if acks == -1 and log.high_watermark < log.log_end_offset:
+        if acks == ALL and log.high_watermark < log.log_end_offset:
             partition.waiting_for_replicas.append((log.log_end_offset, told))
         elif self._is_durable_on_acknowledgement(partition):
             self._flusher.request(log, told)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kbroker.context import NO_REPLY, Context, HangUp, Parked
 from kbroker.produced_batches import accept
-from kbroker.replica_manager import AppendOutcome, HostedPartition
+from kbroker.replica_manager import ALL, AppendOutcome, HostedPartition
 from wire.api.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -27,14 +27,12 @@ from wire.api.produce import (
     TopicProduceResponse,
 )
 from wire.errors import ErrorCode, KafkaError
-from wire.internal import INTERNAL_TOPICS
 from wire.record_validation import InvalidBatch
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
-ALL = -1
 
 
 class Timer(Protocol):
@@ -45,6 +43,18 @@ def produce(broker: Broker, context: Context, request: ProduceRequest) -> Parked
     in_flight = _InFlight(broker, context, request)
     in_flight.stage(request)
     return in_flight.parked
+
+
+def refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:
+    """Make an answer say that its batch was not appended."""
+    answer.error_code = error.code
+    answer.error_message = str(error)
+    answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+    if isinstance(error, InvalidBatch):
+        answer.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
+        ]
 
 
 class _InFlight:
@@ -105,15 +115,9 @@ class _InFlight:
     def _stage_partition(
         self, topic: str, data: PartitionProduceData, answer: PartitionProduceResponse
     ) -> None:
-        if self._acks not in (ALL, 0, 1):
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-        if topic in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        partition = self._broker.replicas.leader_of(topic, data.index)
+        partition = self._broker.replicas.writable(topic, data.index, self._acks)
         if data.records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no records at all")
-        if self._acks == ALL and len(partition.in_sync_replicas) < partition.effective_min_in_sync_replicas:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         batch, header = accept(data.records, partition.rules, self._version, self._now_ms)
         if header.is_transactional:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served")
@@ -162,14 +166,7 @@ class _InFlight:
             self._refuse(answer, error)
 
     def _refuse(self, answer: PartitionProduceResponse, error: KafkaError) -> None:
-        answer.error_code = error.code
-        answer.error_message = str(error)
-        answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
-        if isinstance(error, InvalidBatch):
-            answer.record_errors = [
-                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
-                for index, message in error.record_errors
-            ]
+        refuse(answer, error)
         self._failed = self._failed or f"{error.code.name}: {error}"
         self._one_done()
 
