@@ -86,6 +86,9 @@ class ReplicaFetchers:
 
     def follow(self, partition: HostedPartition) -> None:
         """Fetch from the partition's leader, from now on and in its leader epoch."""
+        followed = self._followed.get((partition.topic, partition.index))
+        if followed is not None and followed.is_following(partition):
+            return
         self.stop(partition)
         log = partition.log
         if partition.leader_id < 0 or log.offline is not None:
@@ -160,6 +163,11 @@ class Fetcher:
         self._followed[Key(partition.topic_id, partition.index)] = _Followed(partition)
         self._changed.set()
 
+    def is_following(self, partition: HostedPartition) -> bool:
+        """In its leader epoch as it is now."""
+        followed = self._followed.get(Key(partition.topic_id, partition.index))
+        return followed is not None and followed.partition is partition and followed.is_current
+
     def remove(self, partition: HostedPartition) -> None:
         self._followed.pop(Key(partition.topic_id, partition.index), None)
         self._changed.set()
@@ -216,8 +224,10 @@ class Fetcher:
         for topic in response.responses:
             for data in topic.partitions:
                 key = Key(topic.topic_id, data.partition_index)
-                if key in ready and self._followed.get(key) is ready[key]:
-                    await self._take(ready[key], places[key], data)
+                is_wanted = key in ready and self._followed.get(key) is ready[key]
+                if not is_wanted or not await self._take(ready[key], places[key], data):
+                    # The leader will not tell again within the session what it thinks we have heard.
+                    self._session.begin_anew()
 
     async def _wait_until(self, when: float) -> None:
         """Or until something else is to be followed."""
@@ -233,16 +243,16 @@ class Fetcher:
 
     # -- what came
 
-    async def _take(self, followed: _Followed, place: Place, data: PartitionData) -> None:
-        """What the leader says about a partition."""
+    async def _take(self, followed: _Followed, place: Place, data: PartitionData) -> bool:
+        """What the leader says about a partition; whether that still concerns us."""
         if not followed.is_current or followed.place() != place:
-            return
+            return False
         try:
             if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self._start_elsewhere(followed)
             elif data.error_code != ErrorCode.NONE:
-                self._failed(followed, str(CODES.get(data.error_code, data.error_code)))
-                return
+                self._failed(followed, name_of(data.error_code))
+                return True
             elif data.diverging_epoch is not None:
                 self._truncate(followed, data.diverging_epoch)
             else:
@@ -253,6 +263,7 @@ class Fetcher:
             self._failed(followed, str(error))
         else:
             followed.failures = 0
+        return True
 
     def _failed(self, followed: _Followed, why: str) -> None:
         delay_s = self._retry_s(followed.failures)
@@ -334,6 +345,10 @@ class Fetcher:
         if not followed.is_current:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
         return int(found.offset)
+
+
+def name_of(error_code: int) -> str:
+    return CODES[error_code].name if error_code in CODES else f"error {error_code}"
 
 
 def truncation_offset(log: UnifiedLog, leaders: EpochEndOffset) -> int:
