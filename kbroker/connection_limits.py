@@ -10,7 +10,7 @@
   (`queued.max.request.bytes`, or else our own bound). Beyond that, connections in the middle of a request are
   not read from until some are through, except the one that holds most, so that there is always one that gets
   through. Requests that arrive in one piece hold nothing and are served. What is held can exceed the
-  bound by one receive buffer for each connection.
+  bound by that one request, and by one receive buffer for each connection.
 
 Limits may change at any time; what is open stays open. Nothing here knows sockets or the time.
 """
@@ -75,7 +75,7 @@ class Connections(Generic[C]):
         self._held_bytes = 0
         self._holding: set[C] = set()
         self._resting: set[C] = set()
-        self._now_ms = self._looked_ms = 0
+        self.now_ms = self._looked_ms = 0
 
     def __iter__(self) -> Iterator[C]:
         return iter(list(self._all))
@@ -95,7 +95,7 @@ class Connections(Generic[C]):
         if refusal is not None:
             self._refused[refusal] += 1
             return False
-        connection.moved_ms = self._now_ms
+        connection.moved_ms = self.now_ms
         self._all[connection] = None
         self._by_address[connection.client_address] += 1
         self._by_listener[connection.listener] += 1
@@ -158,7 +158,7 @@ class Connections(Generic[C]):
 
     def tick(self, now_ms: int) -> None:
         """Close idle connections; tell the log how many were refused."""
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         for refusal, times in self._refused.items():
             logger.warning("%d new connections closed: %s", times, refusal)
         self._refused.clear()
@@ -184,21 +184,19 @@ class Connections(Generic[C]):
         else:
             self._holding.discard(connection)
         if self._held_bytes > self._budget():
-            self._let_one_through(connection)
+            self._let_one_through()
         elif self._resting:
             resting, self._resting = self._resting, set()
             for one in resting:
                 one.rest(False)
 
-    def _let_one_through(self, changed: C) -> None:
-        foremost = max(
-            (one for one in self._holding if not one.awaits_reply),
-            key=lambda one: one.held_bytes,
-            default=None,
-        )
-        if changed.held_bytes and changed is not foremost and changed not in self._resting:
-            self._resting.add(changed)
-            changed.rest(True)
+    def _let_one_through(self) -> None:
+        in_the_middle = [one for one in self._holding if not one.awaits_reply]
+        foremost = max(in_the_middle, key=lambda one: one.held_bytes, default=None)
+        for one in in_the_middle:
+            if one is not foremost and one not in self._resting:
+                self._resting.add(one)
+                one.rest(True)
         if foremost is not None and foremost in self._resting:
             self._resting.discard(foremost)
             foremost.rest(False)

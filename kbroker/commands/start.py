@@ -53,7 +53,10 @@ def run_start(options: Namespace) -> int:
 
 def start(options: Namespace) -> None:
     """Run a broker until it is told to stop."""
+    import gc
     import logging
+
+    gc.disable()  # all that is made until the broker is ready stays for good
 
     from kbroker.broker import run
     from kbroker.configuration.layers import Configuration, warnings
@@ -73,6 +76,8 @@ def start(options: Namespace) -> None:
 
     def ready(broker: Broker) -> None:
         logger.info("%s", banner(broker))
+        gc.freeze()
+        gc.enable()
         print(f"kbroker ready on {broker.listeners}", flush=True)
 
     run(lambda: make_broker(configuration, listeners), ready, lambda broker: join(broker, configuration))

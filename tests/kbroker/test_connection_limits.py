@@ -1,0 +1,316 @@
+"""Limits on connections, over TCP: how many, how long idle, and what their requests may hold."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kbroker.broker import Broker, loop_factory
+from kbroker.configuration.layers import Configuration
+from kbroker.context import Context, Parked
+from kbroker.handlers import HANDLERS, Handler
+from kbroker.listeners import Listeners
+from tests.kbroker.harness import WAIT_S, RawClient
+from wire.api import ApiKey
+from wire.api.api_versions import ApiVersionsRequest
+from wire.api.metadata import MetadataRequest
+from wire.schema import Versions
+
+CONTEXT = Context(12, None)
+MEBIBYTE = 1 << 20
+MINUTE_MS = 60_000
+
+
+class Client:
+    """A raw connection on the loop of the broker."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(self, body: bytes) -> None:
+        self.writer.write(struct.pack(">i", len(body)) + body)
+
+    async def is_served(self) -> bool:
+        """Whether a request is answered; if not, the broker has hung up."""
+        try:
+            self.send(RawClient.request(ApiVersionsRequest(), ApiKey.API_VERSIONS, 0))
+            return await self.has_reply()
+        except ConnectionError:
+            return False
+
+    async def has_reply(self) -> bool:
+        try:
+            size = await asyncio.wait_for(self.reader.readexactly(4), WAIT_S)
+            await asyncio.wait_for(self.reader.readexactly(struct.unpack(">i", size)[0]), WAIT_S)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return False
+        return True
+
+    async def close(self) -> None:
+        self.writer.close()
+        await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
+
+
+class Scene:
+    """A broker with these keys, and its clients."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self._clients: list[Client] = []
+
+    async def connect(self, listener: int = 0) -> Client:
+        endpoint = self.broker.listeners.bound[listener]
+        client = Client(*await asyncio.open_connection(endpoint.host, endpoint.port))
+        self._clients.append(client)
+        return client
+
+    async def leave(self, client: Client) -> None:
+        """Close, and wait until the broker has noticed."""
+        before = len(self.broker.connections)
+        await client.close()
+        await until(lambda: len(self.broker.connections) < before)
+
+    async def close(self) -> None:
+        for client in self._clients:
+            await client.close()
+        await self.broker.stop()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():  # noqa: ASYNC110 -- of a broker that is no wiser
+            await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def scene(handlers: dict[int, Handler] | None = None, **keys: object) -> AsyncIterator[Scene]:
+    static = {name.replace("_", "."): str(value) for name, value in keys.items()}
+    configuration = Configuration({"listeners": "PLAINTEXT://127.0.0.1:0", **static})
+    listeners = Listeners.configured(configuration.broker)
+    made = Scene(Broker(listeners, {**HANDLERS, **(handlers or {})}, configuration=configuration))
+    await made.broker.start()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def run(scenario: Awaitable[None]) -> None:
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(scenario)  # type: ignore[arg-type]
+
+
+TWO_LISTENERS = {
+    "listeners": "INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0",
+    "listener_security_protocol_map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
+    "inter_broker_listener_name": "INTERNAL",
+}
+INTERNAL, EXTERNAL = 0, 1
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"max_connections": 2},
+        {"max_connections_per_ip": 2},
+        {"max_connections_per_ip": 9, "max_connections_per_ip_overrides": "10.0.0.1:1, 127.0.0.1:2"},
+        {"max_connections_per_ip": 0, "max_connections_per_ip_overrides": "localhost:2"},
+        {"listener_name_plaintext_max_connections": 2},
+    ],
+)
+def test_a_connection_too_many_is_closed_and_no_other(
+    keys: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A place that becomes free is taken by the next one; the log counts those that were closed."""
+
+    async def scenario() -> None:
+        async with scene(**keys) as it:
+            first, second = await it.connect(), await it.connect()
+            assert await first.is_served()
+            assert await second.is_served()
+            for _ in range(2):
+                assert not await (await it.connect()).is_served()
+            await it.leave(first)
+            assert await (await it.connect()).is_served()
+            assert await second.is_served()
+            it.broker.connections.tick(1)
+
+    run(scenario())
+    [said] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert said.startswith("2 new connections closed: ")
+    assert "(max.connections" in said
+
+
+def test_a_limit_can_be_altered_while_the_broker_runs() -> None:
+    async def scenario() -> None:
+        async with scene(max_connections=1) as it:
+            assert await (await it.connect()).is_served()
+            assert not await (await it.connect()).is_served()
+            it.broker.settings.heard("brokers/<default>", {"max.connections": "2"})
+            assert await (await it.connect()).is_served()
+
+    run(scenario())
+
+
+def test_a_listener_may_have_a_limit_of_its_own() -> None:
+    async def scenario() -> None:
+        async with scene(**TWO_LISTENERS, listener_name_external_max_connections=1) as it:
+            assert await (await it.connect(EXTERNAL)).is_served()
+            assert not await (await it.connect(EXTERNAL)).is_served()
+            assert await (await it.connect(INTERNAL)).is_served()
+
+    run(scenario())
+
+
+def test_a_broker_is_let_in_and_the_client_that_was_silent_for_longest_goes() -> None:
+    """As in Kafka, where brokers have a listener of their own."""
+
+    async def scenario() -> None:
+        async with scene(**TWO_LISTENERS, max_connections=2) as it:
+            silent, talking = await it.connect(EXTERNAL), await it.connect(EXTERNAL)
+            assert await silent.is_served()
+            it.broker.connections.tick(it.broker.connections.now_ms + MINUTE_MS)
+            assert await talking.is_served()
+            assert await (await it.connect(INTERNAL)).is_served()
+            assert not await silent.is_served()
+            assert await talking.is_served()
+
+    run(scenario())
+
+
+def test_an_idle_connection_is_closed_unless_a_reply_is_due() -> None:
+    """One that was used lately stays as well."""
+    parked = Parked()
+
+    def park(broker: Broker, context: object, request: object) -> Parked:
+        return parked
+
+    async def scenario() -> None:
+        handlers = {ApiKey.METADATA: Handler(park, Versions(0, 13))}
+        async with scene(handlers, connections_max_idle_ms=20_000) as it:
+            idle, used, waiting = await it.connect(), await it.connect(), await it.connect()
+            for client in (idle, used, waiting):
+                assert await client.is_served()
+            waiting.send(RawClient.request(MetadataRequest(topics=None), ApiKey.METADATA, 12))
+            connections = it.broker.connections
+            await until(lambda: any(one.awaits_reply for one in connections))
+            start = connections.now_ms
+            connections.tick(start + 1_000)
+            connections.tick(start + 11_000)
+            assert await used.is_served()
+            connections.tick(start + 20_999)
+            assert len(connections) == 3
+            connections.tick(start + 22_000)
+            assert not await idle.has_reply()
+            assert await used.is_served()
+            assert len(connections) == 2
+            parked.complete(
+                HANDLERS[ApiKey.METADATA].handle(it.broker, CONTEXT, MetadataRequest(topics=None))
+            )
+            assert await waiting.has_reply()
+
+    run(scenario())
+
+
+def test_an_idle_time_below_0_is_for_ever() -> None:
+    async def scenario() -> None:
+        async with scene(connections_max_idle_ms=-1) as it:
+            client = await it.connect()
+            assert await client.is_served()
+            for now_ms in (1 << 40, 1 << 41, 1 << 42):
+                it.broker.connections.tick(now_ms)
+            assert await client.is_served()
+
+    run(scenario())
+
+
+def large(size: int) -> bytes:
+    """A request of this size: what follows its fields is passed over."""
+    body = RawClient.request(ApiVersionsRequest(), ApiKey.API_VERSIONS, 0)
+    return body + bytes(size - len(body))
+
+
+@pytest.mark.parametrize("key", ["queued_max_request_bytes", "kbroker_queued_max_request_bytes"])
+def test_requests_that_are_not_complete_share_a_budget(key: str) -> None:
+    """The one that came furthest gets through; requests in one piece are served all the time."""
+
+    async def scenario() -> None:
+        async with scene(socket_request_max_bytes=MEBIBYTE, **{key: MEBIBYTE}) as it:
+            connections = it.broker.connections
+            slow = [await it.connect() for _ in range(4)]
+            request = large(900_000)
+            frame = struct.pack(">i", len(request)) + request
+            for client in slow:
+                client.writer.write(frame[:700_000])
+            await until(lambda: connections.held_bytes > MEBIBYTE)
+            assert await (await it.connect()).is_served()
+            assert connections.held_bytes <= MEBIBYTE + len(request)
+            for client in slow:
+                client.writer.write(frame[700_000:])
+            for client in slow:
+                assert await client.has_reply()
+            assert connections.held_bytes == 0
+
+    run(scenario())
+
+
+def test_who_leaves_in_the_middle_of_a_request_gives_its_share_back() -> None:
+    async def scenario() -> None:
+        async with scene(socket_request_max_bytes=MEBIBYTE, queued_max_request_bytes=MEBIBYTE) as it:
+            connections = it.broker.connections
+            stalled, other = await it.connect(), await it.connect()
+            stalled.writer.write(struct.pack(">i", MEBIBYTE) + bytes(MEBIBYTE - 1000))
+            await until(lambda: connections.held_bytes > MEBIBYTE - 1000)
+            other.send(large(600_000))
+            await until(lambda: connections.held_bytes > MEBIBYTE)
+            await it.leave(stalled)
+            assert await other.has_reply()
+            assert connections.held_bytes == 0
+
+    run(scenario())
+
+
+def test_requests_that_wait_for_an_earlier_reply_are_counted() -> None:
+    parked = Parked()
+
+    def park(broker: Broker, context: object, request: object) -> Parked:
+        return parked
+
+    async def scenario() -> None:
+        async with scene({ApiKey.METADATA: Handler(park, Versions(0, 13))}) as it:
+            client = await it.connect()
+            waiting = RawClient.request(ApiVersionsRequest(), ApiKey.API_VERSIONS, 0)
+            first = RawClient.request(MetadataRequest(topics=[]), ApiKey.METADATA, 12)
+            client.writer.write(b"".join(struct.pack(">i", len(body)) + body for body in (first, waiting)))
+            await until(lambda: it.broker.connections.held_bytes == len(waiting))
+            parked.complete(HANDLERS[ApiKey.METADATA].handle(it.broker, CONTEXT, MetadataRequest(topics=[])))
+            assert await client.has_reply()
+            assert await client.has_reply()
+            assert it.broker.connections.held_bytes == 0
+
+    run(scenario())
+
+
+def test_chosen_socket_buffers_are_set_and_others_left_to_the_kernel() -> None:
+    async def accepted(**keys: object) -> tuple[int, int]:
+        async with scene(**keys) as it:
+            assert await (await it.connect()).is_served()
+            [connection] = it.broker.connections
+            accepted = connection._transport.get_extra_info("socket")
+            sizes = (socket.SO_SNDBUF, socket.SO_RCVBUF)
+            return tuple(accepted.getsockopt(socket.SOL_SOCKET, which) for which in sizes)  # type: ignore[return-value]
+
+    async def scenario() -> None:
+        sizes = await accepted(socket_send_buffer_bytes=20_000, socket_receive_buffer_bytes=30_000)
+        assert sizes in ((20_000, 30_000), (40_000, 60_000))  # Linux doubles what it is asked for
+        plain = await accepted()
+        assert await accepted(socket_send_buffer_bytes=-1, socket_receive_buffer_bytes=-1) == plain
+        assert plain[0] != sizes[0]
+
+    run(scenario())
