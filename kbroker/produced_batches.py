@@ -29,6 +29,7 @@ class ProduceRules(NamedTuple):
     timestamp_after_max_ms: int = 3_600_000
     require_keys: bool = False
     validate_records: bool = False
+    max_message_bytes: int = 1_048_588
     max_batch_bytes: int = 100 << 20
     """What the records of a batch may take once decompressed."""
 
@@ -43,6 +44,8 @@ def accept(batch: Buffer, rules: ProduceRules, api_version: int, now_ms: int) ->
     if not rules.log_append_time:
         bounds = TimestampBounds.around(now_ms, rules.timestamp_before_max_ms, rules.timestamp_after_max_ms)
     recode = rules.codec is not None and codec != rules.codec
+    if recode and len(batch) > rules.max_message_bytes:  # the log judges only what becomes of it
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes exceed {rules.max_message_bytes}")
     if rules.require_keys or rules.validate_records or recode or (bounds and bounds.may_refuse(header)):
         largest = validate_records(
             batch, header, require_keys=rules.require_keys, timestamps=bounds, limit=rules.max_batch_bytes

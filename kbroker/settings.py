@@ -162,5 +162,6 @@ def produce_rules(config: TopicConfig, max_batch_bytes: int, *, validate_records
         timestamp_after_max_ms=config.message_timestamp_after_max_ms,
         require_keys="compact" in config.cleanup_policy,
         validate_records=validate_records,
+        max_message_bytes=config.max_message_bytes,
         max_batch_bytes=max_batch_bytes,
     )

@@ -7,6 +7,7 @@ Every method is one request on one connection and gives the decoded answer, with
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from tests.kbroker.harness import RawClient
@@ -124,17 +125,18 @@ class Speaker(RawClient):
         return self.ask(request, ApiKey.FETCH, version).responses[0].partitions[0]
 
     def batches(self, topic: str, offset: int = 0, partition: int = 0) -> list[BatchHeader]:
-        """The headers of what is stored from there on, of at most a megabyte."""
-        stored = bytes(self.fetch(topic, offset, partition=partition).records or b"")
-        return [header for _, header in batch_headers(stored)]
+        """The headers of all that is stored from there on."""
+        return [header for _, header in self._stored(topic, offset, partition)]
 
     def records(self, topic: str, offset: int = 0, partition: int = 0) -> list[Record]:
-        stored = bytes(self.fetch(topic, offset, partition=partition).records or b"")
-        return [
-            record
-            for position, header in batch_headers(stored)
-            for record in records(stored, position, header)
-        ]
+        return [record for data, _ in self._stored(topic, offset, partition) for record in records(data)]
+
+    def _stored(self, topic: str, offset: int, partition: int) -> Iterator[tuple[bytes, BatchHeader]]:
+        """Every batch. A fetch ends where a segment does: so it is repeated, up to the end."""
+        while data := bytes(self.fetch(topic, offset, partition=partition).records or b""):
+            for position, header in batch_headers(data):
+                yield data[position:], header
+                offset = header.last_offset + 1
 
     def offset(
         self, topic: str, timestamp: int, partition: int = 0, *, version: int = 11, isolation_level: int = 0
