@@ -1,4 +1,4 @@
-"""The configuration of a topic takes effect, set at its creation, or later, or as a default of the brokers."""
+"""Configurations of topics take effect, set at their creation, or later, or as defaults of the brokers."""
 
 from __future__ import annotations
 
