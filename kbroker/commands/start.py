@@ -17,6 +17,8 @@ from kbroker import __version__
 from kbroker.configuration.command_line import add_options, configured
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kbroker.broker import Broker
     from kbroker.configuration.layers import Configuration
     from kbroker.listeners import Listeners
@@ -35,6 +37,7 @@ def add_to(commands: _SubParsersAction[ArgumentParser]) -> None:
 
 
 def run_start(options: Namespace) -> int:
+    from controller.membership import DuplicateBrokerId
     from controller.metadata_store import StoreError
     from kbroker.listeners import CannotListen
     from kbroker.membership import WrongCluster
@@ -44,7 +47,7 @@ def run_start(options: Namespace) -> int:
         start(options)
     except (ValueError, WrongCluster) as error:
         return complain(f"{error}", 2)
-    except (StorageError, StoreError, CannotListen) as error:
+    except (StorageError, StoreError, CannotListen, DuplicateBrokerId) as error:
         return complain(f"{error}", 1)
     except OSError as error:
         return complain(f"cannot start: {reason_of(error)}", 1)
@@ -80,7 +83,21 @@ def start(options: Namespace) -> None:
         gc.enable()
         print(f"kbroker ready on {broker.listeners}", flush=True)
 
-    run(lambda: make_broker(configuration, listeners), ready, lambda broker: join(broker, configuration))
+    if values.zookeeper_connect:
+        run_member(configuration, listeners, ready)
+    else:
+        run(lambda: make_broker(configuration, listeners), ready, lambda broker: join(broker, configuration))
+
+
+def run_member(configuration: Configuration, listeners: Listeners, ready: Callable[[Broker], None]) -> None:
+    """One broker of several."""
+    import asyncio
+
+    from kbroker.broker import loop_factory
+    from kbroker.cluster import serve_member
+
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(serve_member(configuration, listeners, ready))
 
 
 def properties_of(file: Path | None) -> dict[str, str]:
@@ -115,7 +132,7 @@ def make_broker(configuration: Configuration, listeners: Listeners) -> Broker:
     return Broker(
         listeners,
         configuration=configuration,
-        data=values.data_directories,
+        data=[os.path.abspath(path) for path in values.data_directories],  # as clients are told them
         node_id=values.broker_id if values.broker_id >= 0 else 1,
     )
 
@@ -142,10 +159,12 @@ def banner(broker: Broker) -> str:
 
     values = broker.settings.configuration.broker
     reached = " ".join(map(text_of, broker.listeners.advertised))
+    zookeeper = values.zookeeper_connect
+    where = f"ZooKeeper at {zookeeper}" if zookeeper else f"{METADATA} (embedded)"
     return (
         f"kbroker {__version__}: broker {broker.node_id} of cluster {broker.cluster_id} at {reached}; "
         f"data in {', '.join(values.data_directories)}; kbroker.flush={values.kbroker_flush}; "
-        f"metadata in {METADATA} (embedded)"
+        f"metadata in {where}"
     )
 
 

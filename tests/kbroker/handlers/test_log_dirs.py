@@ -5,12 +5,16 @@ What is answered was measured on Kafka 4.3.1 with two directories, too; it then 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kbroker.commands.start import make_broker
+from kbroker.configuration.layers import Configuration
+from kbroker.listeners import Listeners
 from tests.kbroker.harness import BrokerProcess
 from tests.kbroker.hosting import Hosting
 from tests.kbroker.speaker import Speaker, batch
@@ -92,6 +96,13 @@ def test_only_what_is_asked_for_and_is_here_is_told(two: Two) -> None:
     assert found(describe(speaker, t=[])) == {}
     reply = speaker.ask(DescribeLogDirsRequest(topics=[]), ApiKey.DESCRIBE_LOG_DIRS, 4)
     assert (len(reply.results), found(reply)) == (2, {})
+
+
+def test_directories_are_named_from_the_root() -> None:
+    """As Kafka names them, wherever the broker was started."""
+    configuration = Configuration({"log.dirs": "here,/there"})
+    broker = make_broker(configuration, Listeners.on("127.0.0.1", 0))
+    assert [directory.path for directory in broker.logs.directories] == [os.path.abspath("here"), "/there"]
 
 
 def test_a_directory_that_failed_says_so_and_nothing_else(tmp_path: Path) -> None:
