@@ -24,7 +24,8 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from controller import events
 from kbroker.compaction import Compaction
@@ -33,24 +34,32 @@ from kbroker.configuration.layers import Configuration
 from kbroker.connection import Connection
 from kbroker.connection_limits import Connections
 from kbroker.context import Parked
-from kbroker.coordinator_runtime import GroupCoordinator
+from kbroker.coordinator_runtime import Coordinators, GroupCoordinator
 from kbroker.coordinators.classic_group import GroupConfig
+from kbroker.coordinators.transactions import TransactionConfig
 from kbroker.dispatch import Dispatcher
 from kbroker.fetch_sessions import FetchSessions
 from kbroker.handlers import HANDLERS, Handler
+from kbroker.handlers.add_partitions_to_txn import add_partitions_to_txn
+from kbroker.handlers.write_txn_markers import write_txn_markers
+from kbroker.inter_broker import InterBroker
 from kbroker.listeners import Listeners, addresses_of, bind_all
 from kbroker.metadata_cache import MetadataCache
+from kbroker.peer import Address
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.settings import Settings, produce_rules
+from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
 from storage.cleaner import LogCleaner, RateLimit
 from storage.files import Disk
 from storage.log_config import FOREVER_MS, LogConfig
 from storage.log_manager import Intervals, LogManager
 from storage.recovery import LogSettings
+from wire.api.add_partitions_to_txn import AddPartitionsToTxnRequest
 from wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from wire.api.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoint, UpdateMetadataRequest
+from wire.api.write_txn_markers import WriteTxnMarkersRequest
 from wire.errors import ErrorCode, KafkaError
-from wire.internal import CONSUMER_OFFSETS, INTERNAL_TOPICS
+from wire.internal import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from controller.controller import Controller
@@ -119,6 +128,8 @@ class Broker:
             new_member_id,
             lambda: self.settings.configuration.broker.offsets_topic_num_partitions,
         )
+        self.inter_broker = self._inter_broker()
+        self.transactions = self._transactions()
         self.membership: Membership | None = None
         self._being_created: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -146,6 +157,36 @@ class Broker:
             settings=LogSettings(values.producer_id_expiration_ms, jitter=random.randrange),
             intervals=intervals(values),
         )
+
+    def _inter_broker(self) -> InterBroker:
+        """The way to partition leaders and to coordinators, wherever they are."""
+        handlers = {
+            AddPartitionsToTxnRequest: partial(add_partitions_to_txn, self),
+            WriteTxnMarkersRequest: partial(write_txn_markers, self),
+        }
+        return InterBroker(
+            self.node_id,
+            handlers,
+            self.spawn,
+            lambda *args: asyncio.get_running_loop().create_connection(*args),
+            self._address_of,
+            lambda: self.settings.configuration.broker.request_timeout_ms / 1000,
+        )
+
+    def _address_of(self, broker_id: int) -> Address | None:
+        node = self.metadata.nodes.get(broker_id)
+        return None if node is None else node.endpoints.get(self.listeners.inter_broker)
+
+    def _transactions(self) -> TransactionCoordinator:
+        around = Surroundings(
+            self.replicas,
+            self.metadata,
+            self,
+            self.inter_broker.send,
+            self.next_producer_id,
+            lambda: self.settings.configuration.broker.transaction_state_log_num_partitions,
+        )
+        return TransactionCoordinator(transaction_config(self.settings.configuration), around)
 
     def _compaction(self) -> Compaction:
         values = self.settings.configuration.broker
@@ -264,6 +305,8 @@ class Broker:
         for connection in closing:
             connection.abort()
         self.groups.stop()
+        self.transactions.stop()
+        self.inter_broker.close()
         if self.membership is not None:
             await self.membership.leave()
         tasks = list(self._tasks)
@@ -319,16 +362,26 @@ class Broker:
         topic = CreatableTopic(
             name=name, num_partitions=USE_DEFAULT, replication_factor=USE_DEFAULT, assignments=[], configs=[]
         )
+        values = self.settings.configuration.broker
+        configs: dict[str, object] = {}
         if name == CONSUMER_OFFSETS:
-            values = self.settings.configuration.broker
             topic.num_partitions = values.offsets_topic_num_partitions
             topic.replication_factor = values.offsets_topic_replication_factor
+            configs = {"segment.bytes": values.offsets_topic_segment_bytes}
+        elif name == TRANSACTION_STATE:
+            topic.num_partitions = values.transaction_state_log_num_partitions
+            topic.replication_factor = values.transaction_state_log_replication_factor
+            configs = {
+                "compression.type": "uncompressed",
+                "min.insync.replicas": values.transaction_state_log_min_isr,
+                "segment.bytes": values.transaction_state_log_segment_bytes,
+                "unclean.leader.election.enable": "false",
+            }
+        if name in INTERNAL_TOPICS:
+            configs["cleanup.policy"] = "compact"
             if self.membership is None or not self.membership.is_shared:
                 topic.replication_factor = 1
-            topic.configs = [
-                CreatableTopicConfig(name="cleanup.policy", value="compact"),
-                CreatableTopicConfig(name="segment.bytes", value=str(values.offsets_topic_segment_bytes)),
-            ]
+        topic.configs = [CreatableTopicConfig(name=key, value=str(configs[key])) for key in sorted(configs)]
         return topic
 
     # -- orders and changes
@@ -347,17 +400,24 @@ class Broker:
         return self.membership.controller
 
     def _leadership_changed(self, partition: HostedPartition, is_leader: bool) -> None:
+        coordinators: Coordinators[Any]
         if partition.topic == CONSUMER_OFFSETS:
-            if is_leader:
-                self.groups.elected(partition)
-            else:
-                self.groups.resigned(partition.index)
+            coordinators = self.groups
+        elif partition.topic == TRANSACTION_STATE:
+            coordinators = self.transactions
+        else:
+            return
+        if is_leader:
+            coordinators.elected(partition)
+        else:
+            coordinators.resigned(partition.index)
 
     def _configure(self, partition: HostedPartition) -> None:
         """Give a partition what its topic's configuration says."""
         config = self.settings.topic(partition.topic)
         values = self.settings.configuration.broker
         partition.log.config = self.log_config(partition.topic)
+        partition.log.producers.verify_transactions = values.transaction_partition_verification_enable
         partition.min_in_sync_replicas = config.min_insync_replicas
         partition.rules = produce_rules(
             config,
@@ -397,6 +457,17 @@ def group_config(configuration: Configuration) -> GroupConfig:
         offset_metadata_max_bytes=values.offset_metadata_max_bytes,
         offsets_retention_ms=values.offsets_retention_minutes * 60_000,
         offsets_retention_check_interval_ms=values.offsets_retention_check_interval_ms,
+    )
+
+
+def transaction_config(configuration: Configuration) -> TransactionConfig:
+    values = configuration.broker
+    return TransactionConfig(
+        values.transaction_max_timeout_ms,
+        values.transactional_id_expiration_ms,
+        values.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        values.transaction_remove_expired_transaction_cleanup_interval_ms,
+        values.kbroker_transaction_version,
     )
 
 

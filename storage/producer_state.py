@@ -119,10 +119,10 @@ class ProducerState:
         "_snapshots",
         "_unreplicated",
         "_verifications",
-        "_verify_transactions",
         "first_unstable_offset",
         "map_end_offset",
         "producers",
+        "verify_transactions",
     )
 
     def __init__(
@@ -137,7 +137,7 @@ class ProducerState:
         self._snapshots = Snapshots(files, directory)
         self._last_snapshot_offset = 0
         self._producer_id_expiration_ms = producer_id_expiration_ms
-        self._verify_transactions = verify_transactions
+        self.verify_transactions = verify_transactions
         self._verifications: dict[int, VerificationGuard] = {}
         self.producers: dict[int, ProducerEntry] = {}
         """To be read only, by others."""
@@ -186,7 +186,7 @@ class ProducerState:
             return Duplicate(batch.first_offset, batch.last_offset, batch.timestamp)
         entry.check_epoch(header.producer_epoch)
         pending = self._verifications.get(header.producer_id)
-        needs_guard = header.is_transactional and self._verify_transactions and not _goes_on(entry, header)
+        needs_guard = header.is_transactional and self.verify_transactions and not _goes_on(entry, header)
         if needs_guard and (pending is None or pending is not guard):
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
@@ -313,6 +313,9 @@ class ProducerState:
             self._verifications[header.producer_id] = guard
         guard.lower_to(header)
         return guard
+
+    def is_being_verified(self, producer_id: int) -> bool:
+        return producer_id in self._verifications
 
     def _end_verification(self, header: BatchHeader) -> None:
         guard = self._verifications.get(header.producer_id)

@@ -399,6 +399,13 @@ class BrokerConfig:
     transactional_id_expiration_ms: int32 = key(
         default=7 * DAY_MS, at_least=1, doc="How long a transactional id is remembered after its last use."
     )
+    kbroker_transaction_version: int32 = key(
+        default=2,
+        at_least=0,
+        at_most=2,
+        doc="The level of the feature transaction.version, which Kafka keeps in its metadata. 2: new clients "
+        "get another epoch with every transaction (KIP-890). All brokers of a cluster need the same.",
+    )
     transaction_partition_verification_enable: boolean = key(
         default=True,
         update=CLUSTER_WIDE,

@@ -404,7 +404,6 @@ class Transactions:
         states: Collection[str],
         producer_ids: Collection[int],
         longer_than_ms: int,
-        matches: Callable[[str], object],
         now_ms: int,
     ) -> list[ListedTransaction]:
         """No states and no producer ids are no restriction, nor is a negative duration."""
@@ -418,7 +417,6 @@ class Transactions:
             if (not states or transaction.state.shown in states)
             and (not producer_ids or transaction.producer_id in producer_ids)
             and (longer_than_ms < 0 or now_ms - transaction.start_ms > longer_than_ms)
-            and matches(transactional_id)
         ]
 
 

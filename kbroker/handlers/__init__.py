@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.context import Context
+from kbroker.handlers.add_offsets_to_txn import add_offsets_to_txn
+from kbroker.handlers.add_partitions_to_txn import add_partitions_to_txn
 from kbroker.handlers.alter_configs import alter_configs
 from kbroker.handlers.alter_partition import alter_partition
 from kbroker.handlers.alter_partition_reassignments import alter_partition_reassignments
@@ -28,7 +30,9 @@ from kbroker.handlers.describe_groups import describe_groups
 from kbroker.handlers.describe_log_dirs import describe_log_dirs
 from kbroker.handlers.describe_producers import describe_producers
 from kbroker.handlers.describe_topic_partitions import describe_topic_partitions
+from kbroker.handlers.describe_transactions import describe_transactions
 from kbroker.handlers.elect_leaders import elect_leaders
+from kbroker.handlers.end_txn import end_txn
 from kbroker.handlers.fetch import fetch
 from kbroker.handlers.find_coordinator import find_coordinator
 from kbroker.handlers.heartbeat import heartbeat
@@ -41,6 +45,7 @@ from kbroker.handlers.list_config_resources import list_config_resources
 from kbroker.handlers.list_groups import list_groups
 from kbroker.handlers.list_offsets import list_offsets
 from kbroker.handlers.list_partition_reassignments import list_partition_reassignments
+from kbroker.handlers.list_transactions import list_transactions
 from kbroker.handlers.metadata import metadata
 from kbroker.handlers.offset_commit import offset_commit
 from kbroker.handlers.offset_delete import offset_delete
@@ -49,7 +54,9 @@ from kbroker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from kbroker.handlers.produce import produce
 from kbroker.handlers.stop_replica import stop_replica
 from kbroker.handlers.sync_group import sync_group
+from kbroker.handlers.txn_offset_commit import txn_offset_commit
 from kbroker.handlers.update_metadata import update_metadata
+from kbroker.handlers.write_txn_markers import write_txn_markers
 from wire.api import ApiKey
 from wire.schema import Versions
 
@@ -87,6 +94,11 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.DELETE_RECORDS: Handler(delete_records, Versions(0, 2)),
     ApiKey.INIT_PRODUCER_ID: Handler(init_producer_id, Versions(0, 5)),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(offset_for_leader_epoch, Versions(0, 4)),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Handler(add_partitions_to_txn, Versions(0, 5)),
+    ApiKey.ADD_OFFSETS_TO_TXN: Handler(add_offsets_to_txn, Versions(0, 4)),
+    ApiKey.END_TXN: Handler(end_txn, Versions(0, 5)),
+    ApiKey.WRITE_TXN_MARKERS: Handler(write_txn_markers, Versions(0, 2)),
+    ApiKey.TXN_OFFSET_COMMIT: Handler(txn_offset_commit, Versions(0, 5)),
     ApiKey.DESCRIBE_CONFIGS: Handler(describe_configs, Versions(0, 4)),
     ApiKey.ALTER_CONFIGS: Handler(alter_configs, Versions(0, 2)),
     ApiKey.ALTER_REPLICA_LOG_DIRS: Handler(alter_replica_log_dirs, Versions(1, 2)),
@@ -100,6 +112,8 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.OFFSET_DELETE: Handler(offset_delete, Versions(0, 0)),
     ApiKey.DESCRIBE_CLUSTER: Handler(describe_cluster, Versions(0, 2)),
     ApiKey.DESCRIBE_PRODUCERS: Handler(describe_producers, Versions(0, 0)),
+    ApiKey.DESCRIBE_TRANSACTIONS: Handler(describe_transactions, Versions(0, 0)),
+    ApiKey.LIST_TRANSACTIONS: Handler(list_transactions, Versions(0, 1)),
     ApiKey.LIST_CONFIG_RESOURCES: Handler(list_config_resources, Versions(0, 1)),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Handler(describe_topic_partitions, Versions(0, 0)),
 }

@@ -4,6 +4,8 @@
 - v3+: the client names its software; a name or version that is empty or ill-formed gets INVALID_REQUEST.
 - v5+: the client says whom it means to reach, by cluster id and broker id, or neither; one without the other
   is INVALID_REQUEST. Who has come to the wrong place gets REBOOTSTRAP_REQUIRED.
+- v3+: the features of the cluster. A feature whose lowest level is 0 may be told of as supported from v4 on
+  only (older Java clients stumble over it); as finalized it is always told.
 - A version that is not served gets UNSUPPORTED_VERSION in the body of v0 with the range of this API alone,
   so that the client can ask again.
 """
@@ -15,13 +17,23 @@ from typing import TYPE_CHECKING
 
 from kbroker.context import Context
 from wire.api import ApiKey
-from wire.api.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from wire.api.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 from wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 ANY_BROKER = -1
+TRANSACTION_VERSION = "transaction.version"
+HIGHEST_TRANSACTION_VERSION = 2
+FIRST_VERSION_WITH_LEVEL_ZERO = 4
+FEATURES_EPOCH = 0
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
@@ -31,9 +43,25 @@ def api_versions(broker: Broker, context: Context, request: ApiVersionsRequest) 
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     if context.api_version >= 5 and (code := misrouted(broker, request)) != ErrorCode.NONE:
         return ApiVersionsResponse(error_code=code, api_keys=[])
-    return ApiVersionsResponse(
+    response = ApiVersionsResponse(
         error_code=ErrorCode.NONE, api_keys=[version_range(broker, key) for key in sorted(broker.handlers)]
     )
+    add_features(response, broker.transactions.config.transaction_version, context.api_version)
+    return response
+
+
+def add_features(response: ApiVersionsResponse, level: int, version: int) -> None:
+    if version >= FIRST_VERSION_WITH_LEVEL_ZERO:
+        response.supported_features = [
+            SupportedFeatureKey(
+                name=TRANSACTION_VERSION, min_version=0, max_version=HIGHEST_TRANSACTION_VERSION
+            )
+        ]
+    response.finalized_features_epoch = FEATURES_EPOCH
+    if level > 0:
+        response.finalized_features = [
+            FinalizedFeatureKey(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)
+        ]
 
 
 def unsupported_version(broker: Broker) -> ApiVersionsResponse:

@@ -1,9 +1,10 @@
 """FindCoordinator: which broker coordinates a group, a transaction or a share partition.
 
 - v0: groups only; v1+: the type of key; v4+: several keys at once.
-- The coordinator of a group is the leader of its partition of `__consumer_offsets`. Where that topic does not
-  exist yet it is made, and until it has a leader the answer is COORDINATOR_NOT_AVAILABLE (conformance 84).
-- Transactions and share groups are not served yet: their keys get INVALID_REQUEST.
+- The coordinator of a group is the leader of its partition of `__consumer_offsets`, that of a transactional
+  id the leader of its partition of `__transaction_state`. Where that topic does not exist yet it is made, and
+  until it has a leader the answer is COORDINATOR_NOT_AVAILABLE (conformance 84).
+- Share groups are not served yet: their keys get INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from kbroker.context import Context
 from wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from wire.errors import ErrorCode, KafkaError
-from wire.internal import CONSUMER_OFFSETS
+from wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 GROUP = 0
+TRANSACTION = 1
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 
 
@@ -64,12 +66,15 @@ def answer(broker: Broker, context: Context, key_type: int, key: str) -> Coordin
 
 
 def find(broker: Broker, context: Context, key_type: int, key: str) -> Found:
-    if key_type != GROUP:
+    if key_type == GROUP:
+        topic, partition = CONSUMER_OFFSETS, broker.groups.partition_of(key)
+    elif key_type == TRANSACTION:
+        topic, partition = TRANSACTION_STATE, broker.transactions.partition_of(key)
+    else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not served")
-    leader = broker.metadata.leader(CONSUMER_OFFSETS, broker.groups.partition_of(key))
-    node = broker.metadata.nodes.get(leader)
-    if CONSUMER_OFFSETS not in broker.metadata.topics:
-        broker.create_topics([CONSUMER_OFFSETS])
+    node = broker.metadata.nodes.get(broker.metadata.leader(topic, partition))
+    if topic not in broker.metadata.topics:
+        broker.create_topics([topic])
     if node is None or context.listener not in node.endpoints:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Found(node.id, *node.endpoints[context.listener])

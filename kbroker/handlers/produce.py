@@ -6,8 +6,10 @@
 - acks=0 gets no reply; if anything failed, the connection is closed, which is the only signal (7).
 - Each partition has its own outcome. Internal topics are not for clients (20); acks must be -1, 0 or 1 (27);
   too few in-sync replicas refuse before the append (33), and after it if they become too few while it waits.
-  Replicas are waited for as long as the request allows. A batch of a transaction is refused: its open end
-  would hold back everybody who reads committed data.
+  Replicas are waited for as long as the request allows.
+- A batch that begins a transaction in its partition waits until the transaction's coordinator has been asked:
+  up to v11 whether the partition was added, from v12 on to add it (conformance 42, KIP-890). Until then the
+  connection's next Produce waits, too: batches keep their order.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker.context import NO_REPLY, Context, HangUp, Parked
 from kbroker.produced_batches import accept
 from kbroker.replica_manager import ALL, AppendOutcome, HostedPartition
+from kbroker.transaction_verification import produce_error
+from storage.producer_state import VerificationGuard
 from wire.api.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -27,11 +31,15 @@ from wire.api.produce import (
     TopicProduceResponse,
 )
 from wire.errors import ErrorCode, KafkaError
+from wire.primitives import Buffer
+from wire.record_batch import BatchHeader
 from wire.record_validation import InvalidBatch
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
+FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
+FIRST_VERSION_THAT_JOINS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
@@ -69,6 +77,7 @@ class _InFlight:
         "_responses",
         "_timeout_ms",
         "_timer",
+        "_transactional_id",
         "_version",
         "_waiting",
         "parked",
@@ -79,6 +88,7 @@ class _InFlight:
         self._broker = broker
         self._version = context.api_version
         self._acks = request.acks
+        self._transactional_id = request.transactional_id
         self._now_ms = broker.now_ms()
         self._responses: list[TopicProduceResponse] = []
         self._pending = 1
@@ -119,9 +129,53 @@ class _InFlight:
         if data.records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no records at all")
         batch, header = accept(data.records, partition.rules, self._version, self._now_ms)
-        if header.is_transactional:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served")
-        self._broker.replicas.stage(partition, batch, header, partial(self._appended, partition, answer))
+        if not header.is_transactional or not self._must_ask(partition, batch, header, answer):
+            self._broker.replicas.stage(partition, batch, header, partial(self._appended, partition, answer))
+
+    def _must_ask(
+        self, partition: HostedPartition, batch: Buffer, header: BatchHeader, answer: PartitionProduceResponse
+    ) -> bool:
+        """Whether the coordinator is asked first, and the batch appended by `_verified`."""
+        broker, joins = self._broker, self._version >= FIRST_VERSION_THAT_JOINS
+        if self._transactional_id is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        producers = partition.log.producers
+        if not joins and not producers.verify_transactions:
+            return False
+        guard = producers.start_verification(header, self._now_ms, supports_epoch_bump=joins)
+        if guard is None:
+            return False
+        self.parked.pipelined = False
+        broker.transactions.verifier.verify(
+            self._transactional_id,
+            (header.producer_id, header.producer_epoch),
+            [(partition.topic, partition.index)],
+            joins=joins,
+            told=partial(self._verified, partition, bytes(batch), {header.producer_id: guard}, answer),
+        )
+        return True
+
+    def _verified(
+        self,
+        partition: HostedPartition,
+        batch: bytes,
+        guards: dict[int, VerificationGuard],
+        answer: PartitionProduceResponse,
+        error: ErrorCode,
+    ) -> None:
+        """The coordinator has answered. Meanwhile this broker may have ceased to lead the partition."""
+        replicas = self._broker.replicas
+        try:
+            if error != ErrorCode.NONE:
+                joins = self._version >= FIRST_VERSION_THAT_JOINS
+                knows = self._version >= FIRST_VERSION_WITH_TRANSACTION_ABORTABLE
+                raise KafkaError(produce_error(error, joins=joins, knows_abortable=knows))
+            replicas.append_staged()
+            replicas.writable(partition.topic, partition.index, self._acks)
+            outcome = replicas.append(partition, batch, guards=guards)
+        except KafkaError as refusal:
+            outcome = refusal
+        self._appended(partition, answer, outcome)
 
     def _appended(
         self, partition: HostedPartition, answer: PartitionProduceResponse, outcome: AppendOutcome

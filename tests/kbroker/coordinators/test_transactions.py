@@ -375,9 +375,7 @@ def test_transactions_are_listed_by_what_they_are(driver: Driver) -> None:
     driver.init("y")
 
     def listed(states: list[str], ids: list[int], longer_than_ms: int = -1) -> list[str]:
-        found = driver.transactions.list_transactions(
-            states, ids, longer_than_ms, lambda name: True, driver.now_ms
-        )
+        found = driver.transactions.list_transactions(states, ids, longer_than_ms, driver.now_ms)
         return [one.transactional_id for one in found]
 
     assert listed([], []) == ["x", "y"]

@@ -1,0 +1,87 @@
+"""Transactions on this broker: the coordinators of the ids it is responsible for, and what carries them out.
+
+The pure part is `kbroker.coordinators.transactions`; it is run as groups are. Beside it stand the writer of
+markers and, for the partitions that this broker leads, the verifier. Both speak to coordinators and leaders
+by requests between brokers, be they other brokers or this one: there is one way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kbroker.context import Parked
+from kbroker.coordinator_runtime import Clock, Coordinators, Shard
+from kbroker.coordinators.step import Step
+from kbroker.coordinators.transactions import TransactionConfig, Transactions
+from kbroker.inter_broker import Send
+from kbroker.metadata_cache import MetadataCache
+from kbroker.replica_manager import ReplicaManager
+from kbroker.transaction_markers import MarkerWriter
+from kbroker.transaction_verification import Verifier
+from wire.errors import KafkaError
+from wire.internal import TRANSACTION_STATE
+
+TransactionShard = Shard[Transactions]
+
+Decide = Callable[[Transactions, int, Parked, int], Step]
+"""Transactions, a new producer id or -1, the token, the time."""
+
+
+class Surroundings(NamedTuple):
+    """What transactions need of the broker."""
+
+    replicas: ReplicaManager
+    metadata: MetadataCache
+    clock: Clock
+    send: Send
+    next_producer_id: Callable[[Callable[[int], object]], object]
+    partitions: Callable[[], int]
+
+
+class TransactionCoordinator(Coordinators[Transactions]):
+    """The transactions of a broker."""
+
+    def __init__(self, config: TransactionConfig, around: Surroundings) -> None:
+        self.config = config
+        self._next_producer_id = around.next_producer_id
+        self._metadata = around.metadata
+        writer = MarkerWriter(
+            around.send, self._leader_of, around.clock, lambda: self.config.transaction_version
+        )
+        super().__init__(
+            TRANSACTION_STATE,
+            around.replicas,
+            around.clock,
+            lambda: Transactions(self.config),
+            around.partitions,
+            writer.write,
+        )
+        self.verifier = Verifier(around.send, self.coordinator_of, around.clock)
+
+    def coordinator_of(self, transactional_id: str) -> int:
+        """The broker; -1 if there is none now."""
+        return self._metadata.leader(TRANSACTION_STATE, self.partition_of(transactional_id))
+
+    def _leader_of(self, topic: str, index: int) -> int | None:
+        if self._metadata.partition(topic, index) is None:
+            return None
+        return self._metadata.leader(topic, index)
+
+    def ask_with_id(self, transactional_id: str, decide: Decide) -> Parked:
+        """A request that may need a new producer id; KafkaError as for `shard_of`."""
+        parked = Parked()
+
+        def go_on(producer_id: int) -> None:
+            try:
+                self.shard_of(transactional_id).decide(
+                    lambda transactions, now_ms: decide(transactions, producer_id, parked, now_ms)
+                )
+            except KafkaError as error:
+                parked.complete(error)
+
+        if self.shard_of(transactional_id).machine.needs_producer_id(transactional_id):
+            self._next_producer_id(go_on)
+        else:
+            go_on(-1)
+        return parked

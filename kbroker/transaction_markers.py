@@ -1,0 +1,162 @@
+"""Has the markers of decided transactions written, each by the leader of its partition.
+
+Rules:
+- Markers that are decided in one turn of the loop and have the same leader go in one WriteTxnMarkers.
+- What a leader could not write is tried again, at whoever leads by then, until it is written or the
+  coordinator's partition is given up: a decision has no way back.
+- A partition that has seen a larger epoch of the producer cannot have anything open of this transaction: it
+  counts as done. A partition whose coordinator is a newer one ends our part; that one writes the markers.
+- A partition that is in no metadata was deleted, and nobody waits for it. Shortly after a start it may be
+  that nobody has told this broker yet; so it is given `GONE_AFTER_MS` to appear.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from kbroker.coordinator_runtime import Clock, Shard
+from kbroker.coordinators.step import Markers
+from kbroker.coordinators.transactions import Transactions
+from kbroker.inter_broker import Send
+from wire.api.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from wire.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+Place = tuple[str, int]
+
+AGAIN_MS = 100
+GONE_AFTER_MS = 10_000
+VERSION = 1
+VERSION_WITH_TRANSACTION_VERSION = 2
+NO_LEADER = -1
+
+WRITTEN = frozenset(
+    (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+)
+
+
+class _Decision:
+    """A decided transaction, and the coordinator that decided it."""
+
+    def __init__(self, shard: Shard[Transactions], markers: Markers, now_ms: int) -> None:
+        self.shard = shard
+        self.markers = markers
+        self.since_ms = now_ms
+
+    def marker(self, partitions: Iterable[Place]) -> WritableTxnMarker:
+        topics: dict[str, list[int]] = {}
+        for topic, index in sorted(partitions):
+            topics.setdefault(topic, []).append(index)
+        return WritableTxnMarker(
+            producer_id=self.markers.producer_id,
+            producer_epoch=self.markers.producer_epoch,
+            transaction_result=self.markers.is_commit,
+            topics=[
+                WritableTxnMarkerTopic(name=name, partition_indexes=each) for name, each in topics.items()
+            ],
+            coordinator_epoch=self.shard.partition.leader_epoch,
+            transaction_version=self.markers.transaction_version,
+        )
+
+
+Wanted = tuple[_Decision, set[Place]]
+
+
+class MarkerWriter:
+    """The markers that are on their way."""
+
+    def __init__(
+        self,
+        send: Send,
+        leader_of: Callable[[str, int], int | None],
+        clock: Clock,
+        transaction_version: Callable[[], int],
+    ) -> None:
+        """`leader_of` gives None where no such partition is known, and -1 where it has no leader."""
+        self._send = send
+        self._leader_of = leader_of
+        self._clock = clock
+        self._transaction_version = transaction_version
+        self._wanted: list[Wanted] = []
+
+    def write(self, shard: Shard[Transactions], markers: Markers) -> None:
+        """Until all of it is written, or the shard is unloaded."""
+        decision = _Decision(shard, markers, self._clock.now_ms())
+        self._want(decision, set(markers.partitions), 0)
+
+    def _want(self, decision: _Decision, partitions: set[Place], delay_ms: int) -> None:
+        if delay_ms:
+            self._clock.call_later_ms(delay_ms, lambda: self._want(decision, partitions, 0))
+            return
+        self._wanted.append((decision, partitions))
+        if len(self._wanted) == 1:
+            self._clock.call_later_ms(0, self._send_all)
+
+    def _send_all(self) -> None:
+        """One request for each leader."""
+        wanted, self._wanted = self._wanted, []
+        by_leader: dict[int, list[Wanted]] = {}
+        for decision, partitions in wanted:
+            if not decision.shard.is_unloaded:
+                for leader, places in self._by_leader(decision, partitions).items():
+                    by_leader.setdefault(leader, []).append((decision, places))
+        has_version = self._transaction_version() > 0
+        for leader, asked in by_leader.items():
+            request = WriteTxnMarkersRequest(markers=[decision.marker(places) for decision, places in asked])
+            version = VERSION_WITH_TRANSACTION_VERSION if has_version else VERSION
+            self._send(leader, request, version, partial(self._answered, asked))
+
+    def _by_leader(self, decision: _Decision, partitions: set[Place]) -> dict[int, set[Place]]:
+        found: dict[int, set[Place]] = {}
+        gone: set[Place] = set()
+        for place in partitions:
+            leader = self._leader_of(*place)
+            if leader is None and self._clock.now_ms() - decision.since_ms >= GONE_AFTER_MS:
+                gone.add(place)
+            else:
+                found.setdefault(NO_LEADER if leader is None else leader, set()).add(place)
+        if gone:
+            logger.info("%s is gone, and needs no marker of %s", sorted(gone), decision.markers[0])
+            self._written(decision, gone)
+        if nowhere := found.pop(NO_LEADER, None):
+            self._want(decision, nowhere, AGAIN_MS)
+        return found
+
+    def _answered(self, asked: list[Wanted], response: WriteTxnMarkersResponse | None) -> None:
+        """Results come in the order of the markers; without a response nobody knows, and all is repeated."""
+        results: list[WritableTxnMarkerResult | None] = [None] * len(asked)
+        if response is not None and len(response.markers) == len(asked):
+            results[:] = response.markers
+        for (decision, partitions), result in zip(asked, results, strict=True):
+            if decision.shard.is_unloaded:
+                continue
+            errors = {} if result is None else errors_of(result)
+            written = {place for place in partitions if errors.get(place) in WRITTEN}
+            if ErrorCode.TRANSACTION_COORDINATOR_FENCED in errors.values():
+                logger.warning("a newer coordinator has taken over %s", decision.markers.transactional_id)
+            elif written != partitions:
+                self._want(decision, partitions - written, AGAIN_MS)
+            if written:
+                self._written(decision, written)
+
+    def _written(self, decision: _Decision, partitions: set[Place]) -> None:
+        decision.shard.decide(
+            lambda transactions, now_ms: transactions.markers_written(decision.markers, partitions, now_ms)
+        )
+
+
+def errors_of(result: WritableTxnMarkerResult) -> dict[Place, int]:
+    return {
+        (topic.name, partition.partition_index): partition.error_code
+        for topic in result.topics
+        for partition in topic.partitions
+    }
