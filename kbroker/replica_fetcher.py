@@ -95,7 +95,8 @@ class ReplicaFetchers:
             return
         if log.leader_epochs.latest < 0 and log.log_end_offset > log.high_watermark:
             self.logs.truncate({(partition.topic, partition.index): log.high_watermark}, self.now_ms())
-        number = (zlib.crc32(partition.topic.encode()) + partition.index) % self.values().num_replica_fetchers
+        values = self.values()
+        number = (zlib.crc32(partition.topic.encode()) + partition.index) % values.num_replica_fetchers
         place = partition.leader_id, number
         fetcher = self._fetchers.get(place)
         if fetcher is None:
@@ -238,8 +239,8 @@ class Fetcher:
             return
 
     def _retry_s(self, failures: int) -> float:
-        longest_ms = self._fetchers.values().replica_fetch_backoff_ms
-        return min(FIRST_RETRY_MS << min(failures, 20), longest_ms) / 1000
+        values = self._fetchers.values()
+        return min(FIRST_RETRY_MS << min(failures, 20), values.replica_fetch_backoff_ms) / 1000
 
     # -- what came
 

@@ -63,14 +63,17 @@ def _not_yet() -> Iterator[tuple[str, str]]:
             """,
         ),
         (
-            "a broker is a cluster of its own",
+            "replicas are neither throttled, nor rebuilt and moved by themselves, nor read by consumers,",
             """
-            broker.id.generation.enable reserved.broker.max.id socket.connection.setup.timeout.ms
-            socket.connection.setup.timeout.max.ms replica.selector.class leader.replication.throttled.rate
-            follower.replication.throttled.rate offsets.commit.timeout.ms kbroker.replica.recovery.delay.ms
-            kbroker.auto.balance kbroker.balance.max.bytes.per.second zookeeper.connect
-            replica.fetch.backoff.ms request.timeout.ms zookeeper.connection.timeout.ms num.replica.fetchers
-            zookeeper.session.timeout.ms
+            replica.selector.class leader.replication.throttled.rate follower.replication.throttled.rate
+            kbroker.replica.recovery.delay.ms kbroker.auto.balance kbroker.balance.max.bytes.per.second
+            """,
+        ),
+        (
+            "what brokers ask of one another has fixed times",
+            """
+            socket.connection.setup.timeout.ms socket.connection.setup.timeout.max.ms
+            offsets.commit.timeout.ms request.timeout.ms
             """,
         ),
         (
