@@ -60,6 +60,7 @@ def read_back(talk: Conversation, name: str, version: int = 11) -> None:
 def produce_in_every_version(talk: Conversation) -> None:
     """conformance 26, 27"""
     topic_id = talk.create("plain", 2)
+    talk.until(lambda reply: reply.error_code == 0, "FindCoordinator", 3, key="any", key_type=0)
     for version in talk.versions("Produce"):
         if version < 3:
             continue
