@@ -51,24 +51,28 @@ WRITE_BUFFER_BYTES = 1 << 20
 class Slot:
     """The place of one reply in the order of replies; `buffers` is None until it is known."""
 
-    __slots__ = ("_connection", "_correlation_id", "_route", "buffers", "hang_up", "pipelined")
+    __slots__ = ("_connection", "_correlation_id", "_request", "_route", "buffers", "hang_up", "pipelined")
 
-    def __init__(self, connection: Connection, route: Route, correlation_id: int, pipelined: bool) -> None:
+    def __init__(
+        self, connection: Connection, route: Route, correlation_id: int, request: object, pipelined: bool
+    ) -> None:
         self._connection = connection
         self._route = route
         self._correlation_id = correlation_id
+        self._request = request
         self.pipelined = pipelined
         self.buffers: list[Buffer] | None = None
         self.hang_up: str | None = None
 
     def deliver(self, outcome: object) -> None:
         try:
-            self.buffers = self._route.outcome(self._correlation_id, outcome)
+            self.buffers = self._route.outcome(self._correlation_id, outcome, self._request)
         except HangUp as error:
             self.buffers, self.hang_up = [], str(error)
         except Exception:
             logger.exception("a bug in the broker, met by a reply to %s", self._route.response.__name__)
             self.buffers, self.hang_up = [], "its reply could not be made"
+        self._request = None
         self._connection.slot_filled()
 
 
@@ -171,15 +175,16 @@ class Connection(asyncio.BufferedProtocol):
             if route.key == ApiKey.PRODUCE:
                 self._produces.learn(request, decoded, route)
             if isinstance(outcome, Parked):
-                slot = Slot(self, route, correlation_id, outcome.pipelined)
+                kept = None if outcome.pipelined else decoded  # a Produce has views of what it arrived in
+                slot = Slot(self, route, correlation_id, kept, outcome.pipelined)
                 self._slots.append(slot)
                 outcome.when_done(slot.deliver)
             elif self._slots:
-                slot = Slot(self, route, correlation_id, pipelined=True)
+                slot = Slot(self, route, correlation_id, decoded, pipelined=True)
                 self._slots.append(slot)
                 slot.deliver(outcome)
             else:
-                self._send(route.outcome(correlation_id, outcome))
+                self._send(route.outcome(correlation_id, outcome, decoded))
         except Unanswerable as error:
             reply = broker.dispatcher.reply_to_unsupported(request)
             if reply is None:

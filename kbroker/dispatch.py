@@ -4,9 +4,9 @@ Every request ends in a reply, or in an exception that closes its connection: Wi
 be read, Unanswerable for an API or version that is not served (Kafka, too, hangs up on those). The exception
 is ApiVersions, which must be answered in any version, since the client asks it to learn the versions.
 
-A KafkaError that a handler raises becomes an error reply, where the response has a place for an error of the
-whole request. A bug becomes UNKNOWN_SERVER_ERROR there, with its traceback in the log; where there is no such
-place, and always on Produce, whose outcome is then unknown, the connection is closed (conformance 6, 25).
+A KafkaError that a handler raises becomes an error reply (`kbroker.error_replies`). A bug becomes
+UNKNOWN_SERVER_ERROR there, with its traceback in the log. Where the response has no place for an error, and
+always after a bug in Produce, whose outcome is then unknown, the connection is closed (conformance 6, 25).
 
 What depends only on API and version is worked out once, in a `Route`.
 """
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kbroker.context import Context, HangUp, NoReply
+from kbroker.error_replies import Refusal
 from kbroker.handlers.api_versions import unsupported_version
 from wire.api import ApiKey, api, find_api
 from wire.codec import decoder, encoder
@@ -31,7 +32,6 @@ from wire.headers import (
     response_header_version,
 )
 from wire.primitives import Buffer
-from wire.schema import REQUIRED, Primitive, fields_of
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
@@ -66,27 +66,16 @@ class Route(NamedTuple):
         parts[0] = _SIZE_AND_CORRELATION_ID.pack(4 + sum(map(len, parts)), correlation_id)
         return parts
 
-    def outcome(self, correlation_id: int, outcome: object) -> list[Buffer]:
+    def outcome(self, correlation_id: int, outcome: object, request: object) -> list[Buffer]:
         """What to send for a handler's outcome, be it a response, an error, or no reply at all."""
         if isinstance(outcome, KafkaError):
-            outcome = self.error_response(outcome.code, str(outcome))
+            refusal = Refusal(self.version, outcome.code, str(outcome))
+            outcome = refusal.response(self.response, request)
         elif isinstance(outcome, BaseException):
             raise outcome
         elif isinstance(outcome, NoReply):
             return []
         return self.reply(correlation_id, outcome)
-
-    def error_response(self, code: ErrorCode, message: str) -> object:
-        """A response that says only this error; HangUp where the response cannot say it."""
-        if not any(f.name == "error_code" and self.version in f.versions for f in fields_of(self.response)):
-            raise HangUp(f"{self.response.__name__} v{self.version} has no place for {code.name}: {message}")
-        values: dict[str, Any] = {"error_code": code}
-        for field in fields_of(self.response):
-            if field.name == "error_message":
-                values[field.name] = message
-            elif field.default is REQUIRED and field.name not in values:
-                values[field.name] = [] if field.is_array else _zero(field.type)
-        return self.response(**values)
 
 
 class Dispatched(NamedTuple):
@@ -98,12 +87,6 @@ class Dispatched(NamedTuple):
     """As it was decoded."""
     outcome: object
     """The handler's, which may be Parked."""
-
-
-def _zero(kind: Primitive | type) -> Any:
-    if not isinstance(kind, Primitive):
-        raise HangUp(f"an error reply would need a {kind.__name__}")
-    return {"string": "", "bytes": b"", "uuid": bytes(16), "bool": False}.get(kind.name, -1)
 
 
 class Dispatcher:
