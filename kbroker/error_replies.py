@@ -71,9 +71,8 @@ class Refusal(NamedTuple):
         return leads_to_error(field.type, self.version)
 
     def _elements(self, asked: object, field: Field) -> Iterator[object]:
-        arrays = {
-            one.name: one for one in fields_of(type(asked)) if one.is_array and self.version in one.versions
-        }
+        table: type = type(asked)
+        arrays = {f.name: f for f in fields_of(table) if f.is_array and self.version in f.versions}
         found = arrays.get(field.name) or (next(iter(arrays.values())) if len(arrays) == 1 else None)
         elements = None if found is None else getattr(asked, found.name)
         if found is None or elements is None or not _match(field.type, found.type):
