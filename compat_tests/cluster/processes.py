@@ -1,0 +1,240 @@
+"""A cluster as its users run it: ZooKeeper and some brokers, each a process of its own, on loopback.
+
+    with Cluster(directory, brokers=3) as cluster:
+        KafkaProducer(bootstrap_servers=cluster.bootstrap)
+        cluster.kill(cluster.leader("t"))
+
+Ports and data stay when a broker is started again. What the cluster looks like is read from ZooKeeper, where
+the truth is. Everything ends with the `with` block; only processes started here are ended, by their id.
+`python -m compat_tests.cluster.processes` runs one until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from tests.zookeeper import END_WITH_US, ZooKeeper
+
+PATIENCE_S = 60
+CHROOT = "/cluster"
+PROPERTIES: Mapping[str, object] = {
+    "zookeeper.session.timeout.ms": 2000,
+    "replica.lag.time.max.ms": 3000,
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+    "offsets.topic.num.partitions": 5,
+    "offsets.topic.replication.factor": 3,
+    "group.initial.rebalance.delay.ms": 0,
+    "leader.imbalance.check.interval.seconds": 5,
+}
+"""Times are short, so that tests need not wait; what is promised is the same."""
+
+
+class Member:
+    """One broker: where it is, and its process while it runs."""
+
+    def __init__(self, broker_id: int, directory: Path, port: int) -> None:
+        self.broker_id = broker_id
+        self.port = port
+        self.address = f"127.0.0.1:{port}"
+        self.data = directory / f"broker-{broker_id}"
+        self.log = directory / f"broker-{broker_id}.log"
+        self.process: subprocess.Popen[str] | None = None
+
+    def launch(self, properties: Mapping[str, object]) -> None:
+        """Begin to start; `await_ready` waits for the rest."""
+        command = [sys.executable, "-m", "kbroker", "start", "--data", str(self.data)]
+        command += ["--listener", f"PLAINTEXT://{self.address}"]
+        for name, value in {**properties, "broker.id": self.broker_id}.items():
+            command += ["--set", f"{name}={value}"]
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [*END_WITH_US, *command], stdout=subprocess.PIPE, stderr=log, text=True
+            )
+
+    def await_ready(self) -> None:
+        if self.process is None or self.process.stdout is None:
+            raise RuntimeError(f"broker {self.broker_id} was not started")
+        line = self.process.stdout.readline()
+        if not line.startswith("kbroker ready"):
+            raise RuntimeError(f"broker {self.broker_id} did not start:\n{self.log.read_text()[-4000:]}")
+
+    def end(self, number: signal.Signals) -> int:
+        """The exit status after a signal."""
+        if self.process is None:
+            return 0
+        process, self.process = self.process, None
+        process.send_signal(number)
+        try:
+            return process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+class Cluster:
+    """ZooKeeper and its brokers, numbered from 1."""
+
+    def __init__(
+        self, directory: Path, brokers: int = 3, properties: Mapping[str, object] | None = None
+    ) -> None:
+        self.zookeeper = ZooKeeper(directory / "zookeeper")
+        self.properties = {
+            **PROPERTIES,
+            "zookeeper.connect": f"{self.zookeeper.address}{CHROOT}",
+            **(properties or {}),
+        }
+        ports = _free_ports(brokers)
+        self.members = {
+            broker_id: Member(broker_id, directory, port) for broker_id, port in enumerate(ports, 1)
+        }
+
+    @property
+    def bootstrap(self) -> list[str]:
+        return [member.address for member in self.members.values()]
+
+    def __enter__(self) -> Self:
+        try:
+            self.zookeeper.start()
+            self._client = KazooClient(f"{self.zookeeper.address}{CHROOT}", timeout=10)
+            self.start(*self.members)
+            self._client.start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._client.stop()
+        self._client.close()
+        self._end()
+
+    def _end(self) -> None:
+        for member in self.members.values():
+            member.end(signal.SIGKILL)
+        self.zookeeper.kill()
+
+    # -- brokers that come and go
+
+    def start(self, *broker_ids: int) -> None:
+        """All at once; returns when each is ready."""
+        for broker_id in broker_ids:
+            self.members[broker_id].launch(self.properties)
+        for broker_id in broker_ids:
+            self.members[broker_id].await_ready()
+
+    def stop(self, broker_id: int) -> None:
+        """Have it leave in order."""
+        status = self.members[broker_id].end(signal.SIGTERM)
+        if status != 0:
+            raise RuntimeError(f"broker {broker_id} ended with status {status}")
+
+    def kill(self, broker_id: int) -> None:
+        self.members[broker_id].end(signal.SIGKILL)
+
+    def signal(self, broker_id: int, number: signal.Signals) -> None:
+        process = self.members[broker_id].process
+        if process is not None:
+            process.send_signal(number)
+
+    # -- what ZooKeeper says
+
+    def read(self, path: str) -> Any:
+        """A node's JSON; None where there is none."""
+        try:
+            return json.loads(self._client.get(path)[0])
+        except NoNodeError:
+            return None
+
+    def live(self) -> set[int]:
+        return {int(name) for name in self._client.get_children("/brokers/ids")}
+
+    def controller(self) -> int:
+        node = self.read("/controller")
+        return -1 if node is None else int(node["brokerid"])
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        return int(self._state(topic, partition)["leader"])
+
+    def isr(self, topic: str, partition: int = 0) -> set[int]:
+        return set(self._state(topic, partition)["isr"])
+
+    def _state(self, topic: str, partition: int) -> Any:
+        return self.read(f"/brokers/topics/{topic}/partitions/{partition}/state") or {"leader": -1, "isr": []}
+
+    def partitions(self, topic: str) -> list[int]:
+        return sorted(map(int, (self.read(f"/brokers/topics/{topic}") or {"partitions": {}})["partitions"]))
+
+    def until_in_sync(self, topic: str, replicas: int | None = None) -> None:
+        """Every partition has that many in sync, all of the brokers by default."""
+        wanted = len(self.members) if replicas is None else replicas
+        self.until(
+            lambda: (
+                all(
+                    len(self.isr(topic, one)) == wanted and self.leader(topic, one) >= 0
+                    for one in self.partitions(topic)
+                )
+                and bool(self.partitions(topic))
+            ),
+            f"{topic} in sync",
+        )
+
+    @staticmethod
+    def until(condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(what)
+            time.sleep(0.02)
+
+    def said(self, text: str) -> list[int]:
+        """The brokers whose logs have a text."""
+        return [one.broker_id for one in self.members.values() if text in one.log.read_text()]
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def main() -> None:
+    """Three brokers to play with."""
+    with (
+        tempfile.TemporaryDirectory(prefix="kbroker-cluster-") as directory,
+        Cluster(Path(directory)) as cluster,
+    ):
+        print(f"ZooKeeper at {cluster.zookeeper.address}{CHROOT}, brokers at {','.join(cluster.bootstrap)}")
+        print("Ctrl-C stops all of them", flush=True)
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            print("stopping")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Clients that write and read while brokers come and go, and what must hold of what they saw."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+PATIENCE_S = 60
+
+
+class Acknowledged(NamedTuple):
+    """A record that the cluster has promised to keep."""
+
+    partition: int
+    offset: int
+    value: bytes
+
+
+class Writer:
+    """A producer in a thread: numbered records, one after the other, acks=all; `with` begins and ends it."""
+
+    def __init__(self, bootstrap: Sequence[str], topic: str, partitions: int = 1, rate: float = 300) -> None:
+        self.acknowledged: list[Acknowledged] = []
+        self.errors: list[BaseException] = []
+        self.longest_pause_s = 0.0
+        self._topic = topic
+        self._partitions = partitions
+        self._interval_s = 1 / rate
+        self._producer: Any = KafkaProducer(
+            bootstrap_servers=list(bootstrap),
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=0,
+            retry_backoff_ms=50,
+            request_timeout_ms=10_000,
+            delivery_timeout_ms=PATIENCE_S * 1000,
+            metadata_max_age_ms=3000,
+        )
+        self._lock = threading.Lock()
+        self._last = time.monotonic()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._producer.flush(PATIENCE_S)
+        self._producer.close()
+
+    def _write(self) -> None:
+        number = 0
+        while not self._stopping.wait(self._interval_s):
+            value = b"%d" % number
+            future = self._producer.send(self._topic, value, partition=number % self._partitions)
+            future.add_callback(self._succeeded, value)
+            future.add_errback(self._failed)
+            number += 1
+
+    def _succeeded(self, value: bytes, metadata: Any) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self.longest_pause_s = max(self.longest_pause_s, now - self._last)
+            self._last = now
+            self.acknowledged.append(Acknowledged(metadata.partition, metadata.offset, value))
+
+    def _failed(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+    def wait_for(self, more: int) -> None:
+        """Until that many more records have been acknowledged."""
+        wanted = len(self.acknowledged) + more
+        deadline = time.monotonic() + PATIENCE_S
+        while len(self.acknowledged) < wanted:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(self.acknowledged)} of {wanted}; errors: {self.errors[:3]}")
+            time.sleep(0.01)
+
+
+def read_all(bootstrap: Sequence[str], topic: str, partitions: int = 1) -> list[Acknowledged]:
+    """Everything that is committed now."""
+    consumer: Any = KafkaConsumer(
+        bootstrap_servers=list(bootstrap), enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    try:
+        assigned = [TopicPartition(topic, index) for index in range(partitions)]
+        consumer.assign(assigned)
+        ends = consumer.end_offsets(assigned)
+        found: list[Acknowledged] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while any(consumer.position(one) < ends[one] for one in assigned):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"read {len(found)} records of {ends}")
+            for records in consumer.poll(timeout_ms=200).values():
+                found += [Acknowledged(one.partition, one.offset, one.value) for one in records]
+        return found
+    finally:
+        consumer.close()
+
+
+def check_nothing_is_lost(writer: Writer, found: Sequence[Acknowledged]) -> None:
+    """Every acknowledged record is where it was said to be, once, and each partition is in order."""
+    missing = set(writer.acknowledged) - set(found)
+    assert not missing, f"{len(missing)} of {len(writer.acknowledged)} lost, such as {sorted(missing)[:5]}"
+    values = [one.value for one in found]
+    assert len(values) == len(set(values)), "an idempotent producer's record is there twice"
+    for partition in {one.partition for one in found}:
+        numbers = [int(one.value) for one in found if one.partition == partition]
+        assert numbers == sorted(numbers), f"partition {partition} is out of order"
