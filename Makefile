@@ -16,7 +16,7 @@ JARS := .cache/kafka/.done .cache/kafka-3.9.2/.done .cache/kafka-4.3.1/.done
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement
 MAVEN := mvn -q -B -f compat_tests/pom.xml
 
-.PHONY: help setup setup-tests run check test compat lint bench fuzz lock clean
+.PHONY: help setup setup-tests run demo check test compat lint bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -26,6 +26,9 @@ setup-tests: $(TOOLS) $(SPARK) $(JARS) ## what `make test` needs as well: tools,
 
 run: $(RUN) ## start a broker on 127.0.0.1:9092 (LISTENER=PLAINTEXT://HOST:PORT)
 	@exec $(BIN)/kbroker start --listener $(LISTENER)
+
+demo: $(SPARK) ## sensors, Spark and controllers on a broker, live for a minute (SECONDS=60; needs Java 17)
+	@$(BIN)/python spark_examples/demo.py --seconds $(SECONDS)
 
 check: lint ## format, lint, types, import rules and the fast tests, in under a minute
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS)
