@@ -25,8 +25,6 @@ FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 def add_offsets_to_txn(
     broker: Broker, context: Context, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse | Parked:
-    if not request.group_id:
-        return answer(ErrorCode.INVALID_GROUP_ID)
     place = Place(CONSUMER_OFFSETS, broker.groups.partition_of(request.group_id))
     if broker.metadata.partition(*place) is None:
         broker.create_topics([CONSUMER_OFFSETS])
