@@ -99,7 +99,7 @@ def run_java_tool(
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's command line tools to its end. Its exit status is the caller's to judge."""
     with tempfile.TemporaryDirectory(prefix="kafka-tool-") as directory:
-        command = [*_java(version, Path(directory), level="WARN"), main_class, *map(str, arguments)]
+        command = [*java_command(version, Path(directory), level="WARN"), main_class, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
@@ -221,7 +221,7 @@ class ApacheKafka:
         return self._output.wait_for_start() and self._process.poll() is None
 
     def _command(self) -> list[str]:
-        command = _java(self.version, self.directory, level="INFO", options=self._jvm)
+        command = java_command(self.version, self.directory, level="INFO", options=self._jvm)
         if not _archive(self.version).exists():
             command.insert(1, f"-XX:ArchiveClassesAtExit={_new_archive(self.version)}")
         command.insert(1, f"-Xmx{self._heap}")
@@ -289,7 +289,9 @@ def free_ports(count: int) -> tuple[int, ...]:
         return tuple(one.getsockname()[1] for one in sockets)
 
 
-def _java(version: str, directory: Path, *, level: str, options: Sequence[str] = FAST_START) -> list[str]:
+def java_command(
+    version: str, directory: Path, *, level: str, options: Sequence[str] = FAST_START
+) -> list[str]:
     """The command line up to the main class. Tools log to stderr, since their output is on stdout.
 
     Without its own log, the JVM does not complain about an archive that another JVM made, and does without.

@@ -45,10 +45,9 @@ def class_path(version: str) -> str:
     return os.pathsep.join(map(str, jars))
 
 
-def compiled(program: str) -> Path:
-    """The jar of a program in this directory; a directory of classes could not be archived."""
-    source = HERE / f"{program}.java"
-    target = BUILT / f"{program}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}.jar"
+def compiled(source: Path) -> Path:
+    """The jar of a program; a directory of classes could not be archived."""
+    target = BUILT / f"{source.stem}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}.jar"
     if not target.exists():
         BUILT.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILT) as directory:
@@ -63,7 +62,7 @@ def compiled(program: str) -> Path:
 
 
 def command(version: str, address: str) -> list[str]:
-    jar = compiled("Client")
+    jar = compiled(HERE / "Client.java")
     archive = jar.with_suffix(f".{version}.jsa")
     java = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xlog:disable"]
     rest = ["-cp", os.pathsep.join((str(jar), class_path(version))), "Client", address]
