@@ -40,16 +40,6 @@ KAFKA_3_9 = "brokers speak as those of Kafka 3.9 do"
 def _not_yet() -> Iterator[tuple[str, str]]:
     for feature, names in (
         (
-            "transactions are not served",
-            """
-            transaction.state.log.num.partitions transaction.state.log.replication.factor
-            transaction.state.log.min.isr transaction.state.log.segment.bytes transaction.max.timeout.ms
-            transaction.abort.timed.out.transaction.cleanup.interval.ms
-            transaction.remove.expired.transaction.cleanup.interval.ms transactional.id.expiration.ms
-            transaction.partition.verification.enable
-            """,
-        ),
-        (
             "the new consumer protocol is not served",
             "group.consumer.assignors group.consumer.migration.policy group.consumer.max.size",
         ),

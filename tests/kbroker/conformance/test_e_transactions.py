@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.kbroker.speaker import Speaker, batch
@@ -427,7 +429,7 @@ def test_a_stale_member_cannot_commit_in_a_transaction(old: Transacting, topic: 
     """conformance 51: a generation that is over, a member that is not known."""
     with_group(old, topic)
     add_offsets(old, topic)
-    stale = {"generation_id_or_member_epoch": 3, "member_id": "gone"}
+    stale: dict[str, Any] = {"generation_id_or_member_epoch": 3, "member_id": "gone"}
     assert old.commit_offset(topic, topic, 5, **stale) == ErrorCode.ILLEGAL_GENERATION
     assert old.commit_offset(topic, topic, 5) == 0
     assert old.commit_offset(topic, topic, 5, **stale) == ErrorCode.UNKNOWN_MEMBER_ID
