@@ -1,0 +1,270 @@
+"""Connections between brokers, and the order of what the controller says on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from controller.requests import ControlRequest
+from kbroker.context import Context, Parked
+from kbroker.controller_channel import ControllerChannel, Whereabouts
+from kbroker.peer import Address, Peer, PeerLost
+from kbroker.peers import Peers
+from wire.api import ApiKey
+from wire.api.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from wire.api.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from wire.codec import decode, encode
+from wire.errors import ErrorCode
+from wire.headers import decode_request_header, encode_response_header
+
+
+class OtherBroker:
+    """Answers whatever is asked with what `answer` gives; hangs up where that is None, or says nothing."""
+
+    def __init__(self, answer: Callable[[int, Any], Any]) -> None:
+        self.answer = answer
+        self.asked: list[Any] = []
+        self.connections = 0
+        self.was_asked = asyncio.Event()
+        self._serving: list[asyncio.Task[Any]] = []
+
+    async def __aenter__(self) -> OtherBroker:
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address: Address = self.server.sockets[0].getsockname()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.server.close()
+        await asyncio.gather(*self._serving)
+        await self.server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        serving = asyncio.current_task()
+        assert serving is not None
+        self._serving.append(serving)
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4))
+                request = await reader.readexactly(size)
+                header, position = decode_request_header(request)
+                key, version = header.request_api_key, header.request_api_version
+                message = decode(REQUESTS[key], memoryview(request)[position:], version)
+                self.asked.append(message)
+                self.was_asked.set()
+                response = self.answer(len(self.asked), message)
+                if response is None:
+                    break
+                if response is SILENCE:
+                    continue
+                body = encode_response_header(key, version, header.correlation_id) + encode(response, version)
+                writer.write(len(body).to_bytes(4) + body)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+SILENCE = object()
+REQUESTS: dict[int, type] = {
+    ApiKey.CONTROLLED_SHUTDOWN: ControlledShutdownRequest,
+    ApiKey.UPDATE_METADATA: UpdateMetadataRequest,
+}
+GRANTED = ControlledShutdownResponse(error_code=0, remaining_partitions=[])
+NOT_CONTROLLER = ControlledShutdownResponse(error_code=ErrorCode.NOT_CONTROLLER, remaining_partitions=[])
+
+
+def peer_of(address: Callable[[], Address | None]) -> Peer:
+    return Peer("us", "a test", asyncio.get_running_loop().create_connection, address)
+
+
+def shutdown(broker_id: int) -> ControlledShutdownRequest:
+    return ControlledShutdownRequest(broker_id=broker_id, broker_epoch=1)
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 20))
+
+
+def test_a_broken_connection_is_told_and_made_again() -> None:
+    async def test() -> None:
+        async with OtherBroker(lambda number, message: None if number == 1 else GRANTED) as other:
+            peer = peer_of(lambda: other.address)
+            with pytest.raises(PeerLost, match="hung up"):
+                await peer.ask(shutdown(1), 3, 5)
+            assert (await peer.ask(shutdown(2), 3, 5)).error_code == 0
+            assert (await peer.ask(shutdown(3), 3, 5)).error_code == 0
+            assert other.connections == 2
+            peer.close()
+
+    run(test())
+
+
+def test_requests_that_are_on_their_way_together_are_answered_each() -> None:
+    async def test() -> None:
+        def answer(number: int, message: Any) -> Any:
+            return ControlledShutdownResponse(error_code=message.broker_id, remaining_partitions=[])
+
+        async with OtherBroker(answer) as other:
+            peer = peer_of(lambda: other.address)
+            answers = await asyncio.gather(*(peer.ask(shutdown(number), 3, 5) for number in range(10)))
+            assert [one.error_code for one in answers] == list(range(10))
+            assert other.connections == 1
+            peer.close()
+
+    run(test())
+
+
+def test_no_answer_in_time_is_a_lost_peer() -> None:
+    async def test() -> None:
+        async with OtherBroker(lambda number, message: SILENCE) as silent:
+            with pytest.raises(PeerLost, match="no answer"):
+                await peer_of(lambda: silent.address).ask(shutdown(1), 3, 0.05)
+        with pytest.raises(PeerLost, match="cannot connect"):
+            await peer_of(lambda: ("127.0.0.1", 1)).ask(shutdown(1), 3, 5)
+        with pytest.raises(PeerLost, match="not there"):
+            await peer_of(lambda: None).ask(shutdown(1), 3, 5)
+
+    run(test())
+
+
+def update(*brokers: tuple[int, Address], controller_epoch: int = 1) -> UpdateMetadataRequest:
+    return UpdateMetadataRequest(
+        controller_id=1,
+        controller_epoch=controller_epoch,
+        live_brokers=[
+            UpdateMetadataBroker(
+                id=broker_id,
+                endpoints=[
+                    UpdateMetadataEndpoint(host=host, port=port, listener="PLAINTEXT", security_protocol=0)
+                ],
+            )
+            for broker_id, (host, port, *_) in brokers
+        ],
+    )
+
+
+def peers_of(tasks: list[asyncio.Task[None]], handled: list[Any]) -> Peers:
+    loop = asyncio.get_running_loop()
+
+    def handle(context: Context, message: Any) -> Any:
+        handled.append(message)
+        return UpdateMetadataResponse(error_code=0)
+
+    return Peers(
+        1,
+        loop.call_soon,
+        lambda work: tasks.append(loop.create_task(work)),
+        loop.create_connection,
+        listener="PLAINTEXT",
+        timeout_s=5,
+        leader_and_isr=handle,
+        update_metadata=handle,
+        stop_replica=handle,
+    )
+
+
+def test_orders_arrive_once_each_and_in_order_whatever_breaks() -> None:
+    """An order that was not answered is sent again, before the next one."""
+
+    async def test() -> None:
+        def answer(number: int, message: Any) -> Any:
+            return None if number in (1, 3, 4) else UpdateMetadataResponse(error_code=0)
+
+        async with OtherBroker(answer) as other:
+            tasks: list[asyncio.Task[None]] = []
+            answered: list[int] = []
+            peers = peers_of(tasks, [])
+            peers.answered = lambda request, response: answered.append(request.message.controller_epoch)
+            for epoch in (1, 2, 3):
+                message = update((2, other.address), controller_epoch=epoch)
+                peers.send(ControlRequest(2, 5, message, 8))
+            await asyncio.gather(*tasks)
+            assert answered == [1, 2, 3]
+            assert [message.controller_epoch for message in other.asked] == [1, 1, 2, 2, 2, 3]
+            peers.forget()
+
+    run(test())
+
+
+def test_orders_to_itself_take_no_socket_and_keep_their_order() -> None:
+    async def test() -> None:
+        handled: list[Any] = []
+        answered: list[Any] = []
+        peers = peers_of([], handled)
+        peers.answered = lambda request, response: answered.append(response)
+        for epoch in (1, 2):
+            peers.send(ControlRequest(1, 5, update(controller_epoch=epoch), 8))
+        assert handled == []
+        await asyncio.sleep(0.01)
+        assert [message.controller_epoch for message in handled] == [1, 2]
+        assert len(answered) == 2
+
+    run(test())
+
+
+def test_what_is_meant_for_a_broker_that_is_gone_is_dropped() -> None:
+    async def test() -> None:
+        tasks: list[asyncio.Task[None]] = []
+        peers = peers_of(tasks, [])
+        peers.send(ControlRequest(2, 5, update((2, ("127.0.0.1", 1))), 8))
+        await asyncio.sleep(0.05)
+        assert not tasks[0].done(), "it tries"
+        peers.send(ControlRequest(1, 5, update(), 8))
+        await tasks[0]
+
+    run(test())
+
+
+def test_the_controller_is_found_where_it_is_by_then() -> None:
+    """An answer of one who is not the controller is none."""
+
+    async def test() -> None:
+        async with (
+            OtherBroker(lambda number, message: NOT_CONTROLLER) as old,
+            OtherBroker(lambda number, message: GRANTED) as new,
+        ):
+            where = [Whereabouts(2, old.address)]
+            channel = ControllerChannel(
+                1,
+                asyncio.get_running_loop().create_connection,
+                lambda: where[0],
+                lambda message, version: Parked(),
+            )
+            asking = asyncio.ensure_future(channel.ask(shutdown(1), 3, 10))
+            await old.was_asked.wait()
+            where[0] = Whereabouts(3, new.address)
+            assert (await asking).error_code == 0
+            channel.close()
+
+    run(test())
+
+
+def test_this_broker_may_be_the_controller_itself() -> None:
+    async def test() -> None:
+        def decide(message: Any, version: int) -> Parked:
+            parked = Parked()
+            parked.complete(GRANTED)
+            return parked
+
+        where = Whereabouts(1, None)
+        open_connection = asyncio.get_running_loop().create_connection
+        assert (
+            await ControllerChannel(1, open_connection, lambda: where, decide).ask(shutdown(1), 3)
+        ) is GRANTED
+        nobody = ControllerChannel(1, open_connection, lambda: Whereabouts(-1, None), decide)
+        with pytest.raises(PeerLost, match="no controller"):
+            await nobody.ask(shutdown(1), 3, 0.05)
+
+    run(test())
