@@ -4,6 +4,7 @@
   and its configuration are one transaction, so there is no topic without its configuration.
 - `validate_only` answers what would be done, and does nothing.
 - A topic named twice in a request is refused once, with INVALID_REQUEST.
+- One request makes at most `MOST_PARTITIONS`, as in Kafka 4; else all of it is refused.
 - A topic that is being deleted cannot be created (TOPIC_ALREADY_EXISTS); for the others it does not exist.
 - Chance is passed in: a topic id and a start of the placement for each topic.
 """
@@ -42,6 +43,8 @@ from wire.primitives import ZERO_UUID
 
 USE_DEFAULT = -1
 TOPIC_IDS_SINCE = 6
+MOST_PARTITIONS = 10_000
+"""Of one request: more would keep the controller from everything else."""
 
 Assignments = Mapping[int, tuple[int, ...]]
 
@@ -50,6 +53,7 @@ def create(
     plan: Plan, request: CreateTopicsRequest, topic_ids: Sequence[bytes], starts: Sequence[Start]
 ) -> CreateTopicsResponse:
     """`topic_ids` and `starts` have one for each topic of the request."""
+    _check_number(len(topic.assignments) or _number(plan, topic) for topic in request.topics)
     repeated = _repeated(topic.name for topic in request.topics)
     asked = zip(request.topics, topic_ids, starts, strict=True)
     results = []
@@ -62,6 +66,17 @@ def create(
                 CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error))
             )
     return CreateTopicsResponse(throttle_time_ms=0, topics=results)
+
+
+def _number(plan: Plan, asked: CreatableTopic) -> int:
+    return plan.rules.num_partitions if asked.num_partitions == USE_DEFAULT else asked.num_partitions
+
+
+def _check_number(partitions: Iterable[int]) -> None:
+    if sum(max(number, 0) for number in partitions) > MOST_PARTITIONS:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION, f"one request cannot make more than {MOST_PARTITIONS} partitions"
+        )
 
 
 def _repeated(names: Iterable[object]) -> frozenset[object]:
@@ -134,7 +149,7 @@ def _assignments(plan: Plan, asked: CreatableTopic, start: Start) -> Assignments
         return _manual_assignments(asked, [broker.broker_id for broker in brokers])
     if asked.replication_factor != USE_DEFAULT and asked.replication_factor <= 0:
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "a partition needs at least one replica")
-    partitions = plan.rules.num_partitions if asked.num_partitions == USE_DEFAULT else asked.num_partitions
+    partitions = _number(plan, asked)
     replication_factor = asked.replication_factor
     if replication_factor == USE_DEFAULT:
         replication_factor = plan.rules.default_replication_factor
@@ -200,6 +215,11 @@ def _topic_to_delete(plan: Plan, name: str | None, topic_id: bytes) -> TopicStat
 
 
 def grow(plan: Plan, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    _check_number(
+        topic.count - len(plan.state.topics[topic.name].assignments)
+        for topic in request.topics
+        if topic.name in plan.state.topics
+    )
     repeated = _repeated(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():

@@ -50,6 +50,7 @@ from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.settings import Settings, produce_rules
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
 from storage.cleaner import LogCleaner, RateLimit
+from storage.errors import StorageError
 from storage.files import Disk
 from storage.log_config import FOREVER_MS, LogConfig
 from storage.log_manager import Intervals, LogManager
@@ -70,10 +71,6 @@ TICK_MS = 1000
 RECEIVE_BUFFER_BYTES = 256 * 1024
 THREADS = 4
 USE_DEFAULT = -1
-SOCKET_BUFFERS = {
-    "socket.send.buffer.bytes": socket.SO_SNDBUF,
-    "socket.receive.buffer.bytes": socket.SO_RCVBUF,
-}
 
 
 class Broker:
@@ -228,6 +225,7 @@ class Broker:
         self.listeners = self.listeners.with_ports([bound.getsockname()[1] for bound in sockets])
         try:
             self.logs.start(self.now_ms())
+            self._check_directories()
             if join is None:
                 self.metadata.update(self._alone())
             else:
@@ -246,6 +244,12 @@ class Broker:
             raise
         self._tick()
 
+    def _check_directories(self) -> None:
+        """LogDirectoryFailed where none can be used; one that works is enough."""
+        directories = self.logs.directories
+        if directories and not self.logs.online:
+            raise directories[0].offline or StorageError(directories[0].path, "cannot be used")
+
     async def _accept_on(self, sockets: Sequence[socket.socket]) -> None:
         for endpoint, bound in zip(self.listeners.bound, sockets, strict=True):
             await self._accept(endpoint.listener, bound)
@@ -263,13 +267,12 @@ class Broker:
         return self.listeners.first
 
     def _socket_options(self) -> list[tuple[int, int]]:
-        """Buffers are left to the kernel, which fits them to the traffic, unless somebody chose a size."""
-        chosen = [(socket.SO_KEEPALIVE, 1)]
-        for key, option in SOCKET_BUFFERS.items():
-            text = self.settings.configuration.text(key)
-            if text is not None and int(text) > 0:
-                chosen.append((option, int(text)))
-        return chosen
+        values = self.settings.configuration.broker
+        sizes = {
+            socket.SO_SNDBUF: values.socket_send_buffer_bytes,
+            socket.SO_RCVBUF: values.socket_receive_buffer_bytes,
+        }
+        return [(socket.SO_KEEPALIVE, 1), *((option, size) for option, size in sizes.items() if size > 0)]
 
     def _alone(self) -> UpdateMetadataRequest:
         """What a broker without a cluster knows: itself."""

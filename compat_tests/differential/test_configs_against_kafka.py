@@ -73,6 +73,7 @@ PROPERTIES = {
 ELR = "Kafka 4.1 and newer stores it for all brokers when a cluster is made with eligible leader replicas"
 RESTART = "changed by a restart only; no listener, file, class or secret can be set over the wire"
 ADDRESS = "only this machine, where Kafka listens on every address"
+KERNEL = "the kernel fits its buffers to the traffic"
 
 DIFFERENT_TOPIC_KEYS = {"min.insync.replicas": ELR}
 SAME_TOPIC_KEYS = [name for name in TOPIC_KEYS if name not in DIFFERENT_TOPIC_KEYS]
@@ -83,6 +84,9 @@ DIFFERENT_BROKER_KEYS = {
     "listeners": f"{ADDRESS}; {RESTART}",
     "listener.security.protocol.map": RESTART,
     "log.dir": "a directory beside the caller, not one in /tmp that is gone tomorrow",
+    "socket.send.buffer.bytes": KERNEL,
+    "socket.receive.buffer.bytes": KERNEL,
+    "socket.listen.backlog.size": "one event loop accepts connections beside everything else",
     "metric.reporters": RESTART,
     "principal.builder.class": RESTART,
     "config.providers": RESTART,

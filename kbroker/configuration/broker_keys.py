@@ -100,17 +100,15 @@ class BrokerConfig:
         default=100 << 20, at_least=1, doc="The largest request; a connection that announces more is closed."
     )
     socket_send_buffer_bytes: int32 = key(
-        default=102_400,
-        at_least=-1,
-        doc="The kernel's send buffer of a connection. At -1, or if it is not set, the kernel decides.",
+        default=-1, at_least=-1, doc="The kernel's send buffer of a connection; -1 leaves it to the kernel."
     )
     socket_receive_buffer_bytes: int32 = key(
-        default=102_400,
+        default=-1,
         at_least=-1,
-        doc="The kernel's receive buffer of a connection. At -1, or if it is not set, the kernel decides.",
+        doc="The kernel's receive buffer of a connection; -1 leaves it to the kernel.",
     )
     socket_listen_backlog_size: int32 = key(
-        default=50, at_least=1, doc="How many connections may wait to be accepted."
+        default=1024, at_least=1, doc="How many connections may wait to be accepted."
     )
     socket_connection_setup_timeout_ms: int64 = key(
         default=10_000, doc="How long the first attempt to connect to another broker may take."

@@ -1,7 +1,7 @@
 """DescribeTopicPartitions: topics and their partitions, a page at a time (KIP-966).
 
 Topics come in the order of their names, all of them if none is named. A page ends after the number of
-partitions that was asked for, at least one, or after 2000; the cursor says
+partitions that was asked for, at least one, or after `max.request.partition.size.limit`; the cursor says
 where the next one begins. A cursor at a partition below 0, or at a topic that is not asked for, is
 INVALID_REQUEST for every topic.
 """
@@ -26,7 +26,6 @@ from wire.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
-PAGE = 2000
 ALL_OPERATIONS = 0b110111111000
 """READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS."""
 
@@ -43,7 +42,8 @@ def describe_topic_partitions(
             return DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=refused)
         names = [name for name in names if name >= cursor.topic_name]
         first_partition = cursor.partition_index if names[:1] == [cursor.topic_name] else 0
-    room = min(max(request.response_partition_limit, 1), PAGE)
+    most = broker.settings.configuration.broker.max_request_partition_size_limit
+    room = min(max(request.response_partition_limit, 1), most)
     response = DescribeTopicPartitionsResponse(throttle_time_ms=0, topics=[])
     for name in names:
         if room <= 0:

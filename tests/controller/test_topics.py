@@ -132,6 +132,20 @@ def test_counts_that_cannot_be_are_refused(partitions: int, replication_factor: 
     assert world.state.topics == {}
 
 
+def test_one_request_makes_no_more_partitions_than_a_controller_can_bear() -> None:
+    """As in Kafka 4: all of such a request is refused, and at once."""
+    world = World(1, 2)
+    assert codes(world, a_topic("a", 9_999, 1), a_topic("b", 2, 1)) == [ErrorCode.POLICY_VIOLATION] * 2
+    assert codes(world, a_topic("a", (1 << 31) - 1, 1)) == [ErrorCode.POLICY_VIOLATION]
+    world.topic("t", (1, 2))
+    assert grow(world, "t", 10_002) == ErrorCode.POLICY_VIOLATION
+    assert grow(world, "t", 10_001, validate_only=True) == ErrorCode.NONE
+    assert list(world.state.topics) == ["t"]
+    assert (
+        codes(world, a_topic("a", 9_999, 1), a_topic("b", 1, 1), validate_only=True) == [ErrorCode.NONE] * 2
+    )
+
+
 def test_minus_one_stands_for_the_brokers_defaults() -> None:
     """conformance 16"""
     world = World(1, 2, rules=SomeRules(num_partitions=4, default_replication_factor=2))

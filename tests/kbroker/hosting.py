@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from kbroker.broker import Broker
+from kbroker.configuration.layers import Configuration
 from kbroker.context import Context
 from kbroker.handlers import HANDLERS, Handler
 from kbroker.handlers.delete_groups import delete_groups
@@ -71,8 +72,14 @@ DATA_PLANE = {
 class Hosting:
     """`with Hosting(tmp_path) as hosting:`; what touches the broker runs on its loop through `do`."""
 
-    def __init__(self, data: Path, durability: Durability = Durability.AUTO) -> None:
-        self._data, self._durability = data, durability
+    def __init__(
+        self,
+        data: Path,
+        durability: Durability | None = None,
+        *,
+        configuration: Configuration | None = None,
+    ) -> None:
+        self._data, self._durability, self._configuration = data, durability, configuration
         self._started: Future[None] = Future()
         self._clients: list[RawClient] = []
 
@@ -92,7 +99,11 @@ class Hosting:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         handlers = {**HANDLERS, **DATA_PLANE}
         self.broker = Broker(
-            Listeners.on("127.0.0.1", 0), handlers, data=[str(self._data)], durability=self._durability
+            Listeners.on("127.0.0.1", 0),
+            handlers,
+            configuration=self._configuration,
+            data=[str(self._data)],
+            durability=self._durability,
         )
         try:
             await self.broker.start()
