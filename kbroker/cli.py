@@ -1,31 +1,55 @@
 """The `kbroker` command: arguments in, exit status out.
 
 Each command is a module of `kbroker/commands`, which imports what it needs when it runs, so that `--help` and
-`--version` are immediate.
+`--version` are immediate. Exit status: 0, 1 for what failed or was refused, 2 for arguments that cannot be
+meant, 130 after Ctrl-C; commands document what else they have.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
-from kbroker import __version__
-from kbroker.commands import check, dump, start
+from kbroker import __version__, namesakes
+from kbroker.client.errors import ClientError
+from kbroker.terminal import complain, stdout_is_gone
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    namesakes.pin()
     options = argument_parser().parse_args(arguments)
     try:
-        return int(options.run(options))
+        status = int(options.run(options))
+        sys.stdout.flush()
+    except ClientError as error:
+        complain(str(error))
+        return 1
+    except BrokenPipeError:
+        stdout_is_gone()
+        return 0
     except KeyboardInterrupt:
         return 130
+    return status
 
 
 def argument_parser() -> argparse.ArgumentParser:
+    from kbroker.commands import (
+        check,
+        cluster,
+        configs,
+        consume,
+        dump,
+        groups,
+        produce,
+        spark,
+        start,
+        topics,
+    )
+
     parser = argparse.ArgumentParser(prog="kbroker", description="A Kafka-compatible message broker.")
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    start.add_to(commands)
-    check.add_to(commands)
-    dump.add_to(commands)
+    for command in (start, topics, produce, consume, groups, configs, cluster, spark, check, dump):
+        command.add_to(commands)
     return parser

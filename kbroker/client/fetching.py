@@ -33,7 +33,7 @@ WAIT_AT_SEVERAL_MS = 100
 
 
 class Reader:
-    """`positions` may be changed between two polls; partitions that are not in it are not read."""
+    """`positions` may be changed between two polls; partitions that are in `paused` are not asked for."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Reader:
     ) -> None:
         """`reset_to` is EARLIEST or LATEST: where to go on when the log has no such offset any more."""
         self.positions = dict(positions)
+        self.paused: set[TopicPartition] = set()
         self._cluster = cluster
         self._isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
         self._reset_to = reset_to
@@ -57,7 +58,7 @@ class Reader:
 
     def _asked(self, max_wait_ms: int) -> dict[TopicPartition, PartitionData]:
         by_leader = defaultdict(list)
-        for partition in self.positions:
+        for partition in self.positions.keys() - self.paused:
             by_leader[self._cluster.leader_id(*partition)].append(partition)
         if len(by_leader) > 1:
             max_wait_ms = min(max_wait_ms, WAIT_AT_SEVERAL_MS)

@@ -160,7 +160,6 @@ def alter_configs(
     cluster: Cluster,
     kind: ResourceType,
     name: str,
-    *,
     to_set: Mapping[str, str],
     to_unset: Iterable[str] = (),
 ) -> None:

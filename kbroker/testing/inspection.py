@@ -84,13 +84,12 @@ class Inspector:
         starts = list_offsets(self._cluster, places, EARLIEST, level)
         reader = Reader(self._cluster, starts, read_committed=read_committed)
         found: list[Record] = []
-        while reader.positions:
+        while True:
+            reader.paused.update(one for one in places if reader.positions[one] >= ends[one])
+            if len(reader.paused) == len(places):
+                return sorted(found, key=lambda record: record[:3])
             for batch in reader.poll(POLL_MS):
                 found += [one for one in batch if one.offset < ends[topic, one.partition]]
-            for place, position in list(reader.positions.items()):
-                if position >= ends[place]:
-                    del reader.positions[place]
-        return sorted(found, key=lambda record: record[:3])
 
     def group(self, name: str) -> GroupState:
         self._cluster.forget()

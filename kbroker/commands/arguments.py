@@ -1,0 +1,69 @@
+"""Options that many commands have, and values that several of them read."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import time
+from argparse import ArgumentParser, Namespace, _SubParsersAction
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from kbroker.client.cluster import Cluster
+
+BOOTSTRAP = "KBROKER_BOOTSTRAP"
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+AGO = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+
+Verbs: TypeAlias = "_SubParsersAction[ArgumentParser]"
+
+
+def verb(verbs: Verbs, name: str, run: Callable[[Namespace], int], help: str) -> ArgumentParser:
+    """A command that talks to a cluster."""
+    parser = verbs.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
+    parser.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT[,...]",
+        default=os.environ.get(BOOTSTRAP) or DEFAULT_BOOTSTRAP,
+        help=f"a broker or several (or in ${BOOTSTRAP}; by default {DEFAULT_BOOTSTRAP})",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def connect(options: Namespace) -> Cluster:
+    from kbroker.client.cluster import Cluster
+
+    return Cluster(options.bootstrap)
+
+
+def assignment(text: str) -> tuple[str, str]:
+    """KEY=VALUE."""
+    key, separator, value = text.partition("=")
+    if not key or not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
+    return key, value
+
+
+def positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+def moment_ms(text: str) -> int:
+    """`10m` is ten minutes ago; otherwise ISO 8601, local time unless it says another."""
+    if ago := AGO.fullmatch(text):
+        return int((time.time() - float(ago[1]) * SECONDS[ago[2]]) * 1000)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a time (2026-01-31T12:00) nor a time ago (30s, 10m, 2h, 7d)"
+        ) from None
