@@ -12,6 +12,8 @@ TOOLS := .venv/.done-tools
 SPARK := .venv/.done-spark
 FUZZ := .venv/.done-fuzz
 JARS := .cache/kafka/.done .cache/kafka-3.9.2/.done .cache/kafka-4.3.1/.done
+CLIENTS := .cache/clients/.done-go .cache/clients/.done-node .cache/clients/.done-kcat
+PROGRAMS := compat_tests/clients/programs
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement
 MAVEN := mvn -q -B -f compat_tests/pom.xml
@@ -22,7 +24,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(RUN) ## what `make run` needs: .venv with the few runtime packages
-setup-tests: $(TOOLS) $(SPARK) $(JARS) ## what `make test` needs as well: tools, PySpark (400 MB), Kafka's jars
+setup-tests: $(TOOLS) $(SPARK) $(JARS) $(CLIENTS) ## what `make test` needs as well: tools, PySpark (400 MB), Kafka's jars, clients
 
 run: $(RUN) ## start a broker on 127.0.0.1:9092 (LISTENER=PLAINTEXT://HOST:PORT)
 	@exec $(BIN)/kbroker start --listener $(LISTENER)
@@ -33,10 +35,10 @@ demo: $(SPARK) ## sensors, Spark and controllers on a broker, live for a minute 
 check: lint ## format, lint, types, import rules and the fast tests, in under a minute
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS)
 
-test: lint $(SPARK) $(JARS) ## everything a change must pass; what CI runs
+test: lint $(SPARK) $(JARS) $(CLIENTS) ## everything a change must pass; what CI runs
 	$(BIN)/python -m pytest -n $(WORKERS)
 
-compat: $(TOOLS) $(JARS) ## stock clients only; rewrites their table in docs/compatibility.md
+compat: $(TOOLS) $(JARS) $(CLIENTS) ## stock clients only; rewrites their table in docs/compatibility.md
 	@$(BIN)/python -m pytest compat_tests -m feature -n $(WORKERS) --junitxml=.cache/compat.xml; \
 	status=$$?; $(BIN)/python -m compat_tests.features .cache/compat.xml && exit $$status
 
@@ -97,6 +99,25 @@ $(FUZZ): requirements-fuzz.lock $(TOOLS)
 	@if command -v mvn >/dev/null; then \
 	$(MAVEN) -P kafka-$* dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/$(@D) && touch $@; \
 	else echo "no Maven here: no jars in $(@D)"; fi
+
+# Clients in other languages than Python. Where the tool is missing their tests skip, and say so.
+.cache/clients/.done-go: $(wildcard $(PROGRAMS)/go.* $(PROGRAMS)/*/*.go)
+	@mkdir -p $(@D)
+	@if command -v go >/dev/null; then cd $(PROGRAMS) && go build -o $(CURDIR)/$(@D)/ ./... && touch $(CURDIR)/$@; \
+	else echo "no Go here: franz-go and sarama are not tested"; fi
+
+.cache/clients/.done-node: $(wildcard $(PROGRAMS)/package*.json)
+	@mkdir -p $(@D) && cp $^ $(@D)/
+	@if command -v npm >/dev/null; then npm ci --silent --prefix $(@D) && touch $@; \
+	else echo "no npm here: kafkajs is not tested"; fi
+
+# Debian's package, where that is a matter of a moment.
+.cache/clients/.done-kcat:
+	@mkdir -p $(@D)
+	@if ! command -v kcat >/dev/null && command -v apt-get >/dev/null && test "$$(id -u)" = 0; then \
+	apt-get install --yes --no-install-recommends kcat >/dev/null 2>&1; fi; \
+	command -v kcat >/dev/null || echo "no kcat here: it is not tested"
+	@touch $@
 
 .cache/lock/bin/uv:
 	$(PYTHON) -m venv .cache/lock

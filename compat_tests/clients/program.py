@@ -61,6 +61,7 @@ from compat_tests.features import client_lacks
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / ".cache" / "clients"
+PROGRAMS = Path(__file__).with_name("programs")
 WAIT_S = 30
 
 Headers = tuple[tuple[str, bytes | None], ...]
