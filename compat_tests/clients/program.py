@@ -159,7 +159,9 @@ class Program:
         self.needs(verb)
         self.tell(verb, **arguments)
         answer = self.answer(WAIT_S)
-        assert answer is not None, f"no answer to {verb}"
+        if answer is None:
+            self.kill()  # or later answers would be taken for those to other questions
+            raise AssertionError(f"no answer to {verb}")
         return answer
 
     def tell(self, verb: str, **arguments: Any) -> None:
