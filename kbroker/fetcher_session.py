@@ -2,7 +2,8 @@
 
 Pure. A session begins with a full request, which names all partitions; if the leader grants one, the requests
 after it name those that are asked for differently, and those that are not wanted any more. Any doubt (a
-refusal, a lost connection) is ended by `begin_anew`.
+refusal, a lost connection) is ended by `begin_anew`: the next request is a full one, and names the session
+that the leader may forget.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 
 MOST = 0x7FFFFFFF
-FULL, ONCE = 0, -1
+FULL = 0
 
 
 class Key(NamedTuple):
@@ -48,7 +49,7 @@ class FetcherSession:
         self._known: dict[Key, Place] = {}
 
     def begin_anew(self) -> None:
-        self.session_id, self._epoch = 0, FULL
+        self._epoch = FULL
         self._known.clear()
 
     def request(
@@ -70,10 +71,10 @@ class FetcherSession:
 
     def answered(self, session_id: int) -> None:
         """A request was answered without an error of its own; 0 means that there is no session."""
+        self.session_id = session_id
         if session_id == 0:
             self.begin_anew()
             return
-        self.session_id = session_id
         self._epoch = 1 if self._epoch == MOST else self._epoch + 1
 
 

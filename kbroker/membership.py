@@ -20,9 +20,9 @@ from controller import events
 from controller.controller import Chance, Controller, Outlets
 from controller.controller import Settings as ControllerSettings
 from controller.membership import prepare
-from controller.metadata_store import MetadataStore
+from controller.metadata_store import MetadataStore, StoreError
 from controller.producer_ids import next_block
-from controller.znodes import BrokerRegistration
+from controller.znodes import LOG_DIR_EVENT_PREFIX, BrokerRegistration, LogDirEvent
 from kbroker.context import Parked
 from kbroker.controller_channel import ControllerChannel, Whereabouts
 from kbroker.handlers.leader_and_isr import leader_and_isr
@@ -35,6 +35,7 @@ from kbroker.producer_ids import ProducerIds
 from kbroker.replica_fetcher import ReplicaFetchers
 from kbroker.replica_manager import Others
 from storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
+from storage.log import UnifiedLog
 from wire.api.alter_configs import AlterConfigsRequest
 from wire.api.alter_partition import AlterPartitionRequest
 from wire.api.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 0.002
+LOOK_AFTER_REPLICAS_MS = 1000
 CREATE_TOPICS_VERSION = 7
 CONTROLLED_SHUTDOWN_VERSION = 3
 CONTROLLED_SHUTDOWN_S = 10.0
@@ -109,7 +111,8 @@ class Membership:
             broker.node_id, loop.create_connection, self._whereabouts, self._decide
         )
         self._running: asyncio.Task[None] | None = None
-        self._isr_check: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
+        self._offline: set[UnifiedLog] = set()
         if is_shared:
             self._replicate(loop)
 
@@ -141,12 +144,27 @@ class Membership:
             lag_time_max_ms=lambda: broker.settings.configuration.broker.replica_lag_time_max_ms,
             steady_ms=lambda: int(loop.time() * 1000),
         )
-        self._check_in_sync()
+        self._look_after_replicas()
 
-    def _check_in_sync(self) -> None:
-        self._broker.replicas.check_in_sync()
-        lag_time_max_ms = self._broker.replicas.others.lag_time_max_ms()
-        self._isr_check = self._broker.call_later_ms(max(lag_time_max_ms // 2, 1), self._check_in_sync)
+    def _look_after_replicas(self) -> None:
+        """Who does not keep up, and which disks have failed."""
+        replicas = self._broker.replicas
+        replicas.check_in_sync()
+        offline = {partition.log for partition in replicas if partition.log.offline is not None}
+        if offline - self._offline:
+            self._broker.spawn(self._tell_of_failed_disk())
+        self._offline = offline
+        interval_ms = min(max(replicas.others.lag_time_max_ms() // 2, 1), LOOK_AFTER_REPLICAS_MS)
+        self._looking = self._broker.call_later_ms(interval_ms, self._look_after_replicas)
+
+    async def _tell_of_failed_disk(self) -> None:
+        """The controller will ask which replicas are lost, and find other leaders."""
+        event = LogDirEvent(self._broker.node_id)
+        try:
+            await self._store.create(LOG_DIR_EVENT_PREFIX, event.encode(), sequential=True)
+        except StoreError as error:
+            logger.warning("the controller does not know of the failed disk yet: %r", error)
+            self._offline.clear()  # so that it is told again
 
     def _registration(self) -> BrokerRegistration:
         broker = self._broker
@@ -214,8 +232,8 @@ class Membership:
             logger.warning("%d partitions have no other leader, error %d", left, response.error_code)
 
     async def leave(self) -> None:
-        if self._isr_check is not None:
-            self._isr_check.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         if self._running is not None:
             self._running.cancel()
             with suppress(asyncio.CancelledError):

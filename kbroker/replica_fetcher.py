@@ -1,7 +1,9 @@
 """Follows leaders: fetches what they have, appends it, and cuts off what they do not have.
 
 One `Fetcher` per leader (and per `num.replica.fetchers`), with a connection and a fetch session of its own,
-asks for everything that this broker follows there: one request at a time.
+asks for everything that this broker follows there: one request at a time. A request that the leader holds
+back, since there is nothing new, is given up when something else is to be followed: those who wait for this
+replica must not wait for that.
 
 Rules:
 - What comes is taken only if the partition is followed as it was when it was asked for: same leader epoch,
@@ -158,11 +160,16 @@ class Fetcher:
         self._session = FetcherSession()
         self._followed: dict[Key, _Followed] = {}
         self._changed = asyncio.Event()
+        self._is_asking = False
+        self._is_interrupted = False
         self._lost_in_a_row = 0
 
     def add(self, partition: HostedPartition) -> None:
         self._followed[Key(partition.topic_id, partition.index)] = _Followed(partition)
         self._changed.set()
+        if self._is_asking and not self._is_interrupted:
+            self._is_interrupted = True
+            self.peer.close()
 
     def is_following(self, partition: HostedPartition) -> bool:
         """In its leader epoch as it is now."""
@@ -179,6 +186,7 @@ class Fetcher:
         """Until cancelled. Without anything to follow there is no connection."""
         while True:
             self._changed.clear()
+            self._is_interrupted = False
             if not self._followed:
                 self.peer.close()
                 self._session.begin_anew()
@@ -189,6 +197,8 @@ class Fetcher:
                 self._lost_in_a_row = 0
             except PeerLost as error:
                 self._session.begin_anew()
+                if self._is_interrupted:
+                    continue
                 if self._followed:
                     logger.info("%s", error)
                     await asyncio.sleep(self._retry_s(self._lost_in_a_row))
@@ -215,7 +225,11 @@ class Fetcher:
         )
         request = self._session.request(places, limits, fetchers.broker_id, fetchers.broker_epoch())
         timeout_s = values.replica_socket_timeout_ms / 1000
-        response: FetchResponse = await self.peer.ask(request, FETCH_VERSION, timeout_s)
+        self._is_asking = True
+        try:
+            response: FetchResponse = await self.peer.ask(request, FETCH_VERSION, timeout_s)
+        finally:
+            self._is_asking = False
         if response.error_code in SESSION_ERRORS:
             self._session.begin_anew()
             return

@@ -23,7 +23,6 @@ from typing import NamedTuple
 from kbroker.partition import Leadership
 from kbroker.produced_batches import ProduceRules
 from storage.appending import NO_GUARDS, Appended
-from storage.errors import StorageError
 from storage.log import UnifiedLog
 from storage.log_manager import LogManager
 from storage.producer_state import Origin, VerificationGuard
@@ -348,7 +347,7 @@ class ReplicaManager:
                 transaction_version=terms.transaction_version,
             )
             visible_bytes = sum(len(batch) for batch, _ in batches)
-        except StorageError as error:
+        except KafkaError as error:
             outcomes = [error] * len(staged)
         self.advance_high_watermark(partition, visible_bytes)
         if partition.appends:

@@ -218,5 +218,5 @@ class PartitionWithController(RuleBasedStateMachine):
                 assert has >= self.high_watermark, (follower, has, self.high_watermark)
 
 
-PartitionWithController.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+PartitionWithController.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestPartitionWithController = PartitionWithController.TestCase

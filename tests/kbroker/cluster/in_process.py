@@ -112,8 +112,10 @@ class Cluster:
         """By everybody's metadata; -1 while they do not agree."""
         leaders = {broker.metadata.leader(topic, index) for broker in self.brokers.values()}
         leader = leaders.pop()
-        leads = leader in self.brokers and self.hosted(leader, topic, index).leader_id == leader
-        return leader if not leaders and leads else -1
+        if leaders or leader not in self.brokers:
+            return -1
+        partition = self.brokers[leader].replicas.find(topic, index)
+        return leader if partition is not None and partition.leader_id == leader else -1
 
     def isr(self, topic: str = "t", index: int = 0) -> set[int]:
         """By everybody's metadata; empty while they do not agree."""

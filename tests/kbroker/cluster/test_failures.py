@@ -219,3 +219,19 @@ def test_without_a_controller_records_are_taken_and_given_as_before(tmp_path: Pa
         assert (await cluster.produce(1, b"b")).error_code == 0
 
     run(test, tmp_path)
+
+
+def test_a_leader_whose_disk_fails_is_replaced(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.create("t", 1, 2, 3)
+        await cluster.create("u", 1, 2, 3)
+        await cluster.produce(1, b"a")
+        cluster.hosted(1).log.fail(OSError(5, "Input/output error"))
+        answer = await cluster.produce(1, b"b")
+        assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await until(lambda: cluster.brokers[2].metadata.leader("t", 0) == 2)
+        assert (await cluster.produce(2, b"c")).error_code == 0
+        assert cluster.isr() == {2, 3}
+        assert cluster.leader("u") == 1, "its other logs are fine"
+
+    run(test, tmp_path)

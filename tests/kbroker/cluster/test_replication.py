@@ -7,6 +7,11 @@ from pathlib import Path
 
 from storage.checkpoints import EpochEntry
 from tests.kbroker.cluster.in_process import Cluster, run, until
+from wire.api.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from wire.errors import ErrorCode
 
 
@@ -195,5 +200,38 @@ def test_a_replica_that_is_not_assigned_cannot_follow(tmp_path: Path) -> None:
         answer = (await cluster.ask(1, request, 12)).responses[0].partitions[0]
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert not answer.records
+
+    run(test, tmp_path)
+
+
+def test_what_is_new_to_follow_does_not_wait_for_what_is_quiet(tmp_path: Path) -> None:
+    """A fetch that the leader holds back for ten seconds is given up."""
+
+    async def test(cluster: Cluster) -> None:
+        await cluster.create("quiet", 1, 2, 3)
+        await cluster.produce(1, b"a", topic="quiet")
+        await cluster.create("t", 1, 2, 3)
+        async with asyncio.timeout(5):
+            assert (await cluster.produce(1, b"a")).error_code == 0
+
+    run(test, tmp_path, replica_fetch_wait_max_ms=10_000, replica_lag_time_max_ms=30_000)
+
+
+def test_a_partition_moves_to_other_brokers(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.create("t", 1, 2)
+        for number in range(5):
+            await cluster.produce(1, b"%d" % number)
+        partition = ReassignablePartition(partition_index=0, replicas=[3, 2])
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=1000, topics=[ReassignableTopic(name="t", partitions=[partition])]
+        )
+        response = await cluster.ask(cluster.controller(), request, 0)
+        assert response.error_code == 0
+        await until(lambda: cluster.leader() == 3 and cluster.isr() == {2, 3})
+        assert cluster.values(3) == [b"0", b"1", b"2", b"3", b"4"]
+        await until(lambda: cluster.brokers[1].replicas.find("t", 0) is None)
+        assert (await cluster.produce(3, b"5")).error_code == 0
+        await cluster.agreed()
 
     run(test, tmp_path)
