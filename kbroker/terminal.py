@@ -89,7 +89,7 @@ class Progress:
     def show(self, done: int, total: int | None, text: str) -> None:
         """`done` and `total` in any unit; without a total, just the text."""
         now = time.monotonic()
-        if not self._is_shown or now - self._last < PROGRESS_S:
+        if not self._is_shown or (now - self._last < PROGRESS_S and done != total):
             return
         self._last = now
         share = f"{done / total if total else 1:4.0%} " if total is not None else ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -195,12 +195,10 @@ def answer_in(response: object) -> PartitionProduceResponse:
 
 
 def explanation(answer: PartitionProduceResponse) -> str | None:
-    """The broker's words, with those about the first record that it found fault with."""
-    words: Iterable[str | None] = (
-        answer.error_message,
-        *(error.batch_index_error_message for error in answer.record_errors[:1]),
-    )
-    return "; ".join(filter(None, words)) or None
+    """The broker's words; those about the first record that it found fault with if it has no others."""
+    if answer.error_message or not answer.record_errors:
+        return answer.error_message
+    return answer.record_errors[0].batch_index_error_message
 
 
 @lru_cache(1 << 16)

@@ -8,9 +8,9 @@ it is. Exit status: 0 if no finding is an error, 1 if one is, 2 if there is noth
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import TYPE_CHECKING
+
+from kbroker.terminal import Progress, complain, count, print_json
 
 if TYPE_CHECKING:
     from storage.findings import Report
@@ -34,31 +34,23 @@ def run(options: argparse.Namespace) -> int:
     from storage.check import check_directory
     from storage.files import Disk
 
+    progress = Progress()
+
+    def show(name: str, done: int, total: int) -> None:
+        progress.show(done, total, f"of {total / MEBIBYTE:,.1f} MiB  {name}")
+
     try:
-        progress = show_progress if sys.stderr.isatty() else no_progress
-        report = check_directory(Disk(), options.directory, progress)
+        report = check_directory(Disk(), options.directory, show)
     except OSError as error:
-        print(f"kbroker: {options.directory}: {error.strerror}", file=sys.stderr)
+        complain(f"{options.directory}: {error.strerror}")
         return 2
     finally:
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr)
+        progress.end()
     if options.json:
-        print(json.dumps(report.as_json()))
+        print_json(report.as_json())
     else:
         print_report(report)
     return 0 if report.is_sound else 1
-
-
-def no_progress(name: str, done: int, total: int) -> None:
-    """Nobody watches."""
-
-
-def show_progress(name: str, done: int, total: int) -> None:
-    """One line that is written over."""
-    share = done / total if total else 1
-    text = f"{share:4.0%} of {total / MEBIBYTE:,.1f} MiB  {name}"
-    print(f"\r\033[K{text[:79]}", end="", file=sys.stderr, flush=True)
 
 
 def print_report(report: Report) -> None:
@@ -74,7 +66,3 @@ def print_report(report: Report) -> None:
     )
     print(f"{report.path}: {', '.join(totals)}")
     print(", ".join(count(number, str(severity)) for severity, number in report.counts().items()))
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

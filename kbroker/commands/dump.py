@@ -9,10 +9,9 @@ shown as such and make the exit status 1; a file that cannot be read, or is none
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import sys
 from datetime import UTC, datetime, timedelta
+
+from kbroker.terminal import bytes_as_text, complain, print_json
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -38,14 +37,12 @@ def run(options: argparse.Namespace) -> int:
         try:
             status = max(status, print_file(path, records=options.records, as_json=options.json))
         except ValueError as error:
-            print(f"kbroker: {error}", file=sys.stderr)
+            complain(str(error))
             status = 2
         except BrokenPipeError:
-            # Whoever reads has seen enough; Python would complain when it flushes at the end.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            break
+            raise
         except OSError as error:
-            print(f"kbroker: {path}: {error.strerror}", file=sys.stderr)
+            complain(f"{path}: {error.strerror}")
             status = 2
     return status
 
@@ -60,7 +57,7 @@ def print_file(path: str, *, records: bool, as_json: bool) -> int:
         if "corrupt" in entry:
             status = 1
         if as_json:
-            print(json.dumps({"file": path, **entry}, default=bytes_as_json))
+            print_json({"file": path, **entry})
         else:
             print(as_text(entry))
     return status
@@ -89,20 +86,3 @@ def moment(timestamp_ms: int) -> str:
         return (EPOCH + timedelta(milliseconds=timestamp_ms)).isoformat(timespec="milliseconds")
     except OverflowError:
         return "beyond the calendar"
-
-
-def bytes_as_text(data: bytes) -> str:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return f"0x{data.hex()}"
-    return text if text.isprintable() else f"0x{data.hex()}"
-
-
-def bytes_as_json(data: object) -> object:
-    if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise TypeError(f"{type(data).__name__} has no place in a dump")
-    try:
-        return bytes(data).decode()
-    except UnicodeDecodeError:
-        return {"hex": bytes(data).hex()}
