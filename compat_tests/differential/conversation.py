@@ -31,6 +31,7 @@ WAIT_S = 20
 RECENTLY_MS = 3_600_000
 TIMES = ("timestamp", "_time_ms", "time")
 IDENTITIES = (
+    "transactional_id",
     "name",
     "topic",
     "topic_name",
@@ -47,6 +48,8 @@ IDENTITIES = (
     "node_id",
     "broker_id",
     "producer_id",
+    "entity_type",
+    "entity",
 )
 """What the structs of a list are called by: the first of these that has a value."""
 
@@ -302,6 +305,8 @@ class Conversation:
         dot = path and "."
         if isinstance(value, list):
             yield f"{path}{dot}{COUNT}", len(value)
+            if field == "partitions" and value and isinstance(value[0], int):
+                value = sorted(value)
             for name, part in self._named(value):
                 yield from self._leaves(part, f"{path}{dot}{name}", field)
         elif isinstance(value, Mapping):
@@ -325,7 +330,9 @@ class Conversation:
 
     def _identity(self, value: object) -> str:
         for field in IDENTITIES:
-            if (found := getattr(value, field, None)) not in (None, "", ZERO_UUID):
+            if (found := getattr(value, field, None)) not in (None, "", ZERO_UUID, []):
+                if isinstance(found, list):
+                    return " ".join(sorted(map(self._identity, found)))
                 return str(self._plain(found, field)).removeprefix(f"{self.prefix}-")
         return "<nameless>"
 

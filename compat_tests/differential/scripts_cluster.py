@@ -104,3 +104,137 @@ def elect_leaders(talk: Conversation) -> None:
             reply = talk.quietly("ElectLeaders", version, topic_partitions=None, timeout_ms=10_000, **fields)
             reply.replica_election_results = talk.own(reply.replica_election_results, "topic")
             talk.note(f"ElectLeaders v{version} everything, kind {kind}", reply)
+
+
+@script
+def reassignments(talk: Conversation) -> None:
+    talk.create("t", 2)
+
+    def partition(index: int, replicas: list[int] | None) -> dict[str, Any]:
+        return {"partition_index": index, "replicas": replicas}
+
+    for version in talk.versions("AlterPartitionReassignments"):
+        for label, rows in {
+            "as it is": [partition(0, [1])],
+            "cancelled": [partition(0, None)],
+            "to a stranger": [partition(0, [9])],
+            "to nobody": [partition(0, [])],
+            "to one twice": [partition(0, [1, 1])],
+            "to a negative one": [partition(0, [-1])],
+            "unknown partition": [partition(7, [1]), partition(1, [1])],
+            "no partitions": [],
+        }.items():
+            topics = [{"name": talk.name("t"), "partitions": rows}]
+            talk.ask("AlterPartitionReassignments", version, label, topics=topics)
+        topics = [{"name": talk.name("no"), "partitions": [partition(0, [1])]}]
+        talk.ask("AlterPartitionReassignments", version, "unknown topic", topics=topics)
+        talk.ask("AlterPartitionReassignments", version, "nothing", topics=[])
+    for version in talk.versions("ListPartitionReassignments"):
+        talk.ask("ListPartitionReassignments", version, "all", topics=None)
+        talk.ask("ListPartitionReassignments", version, "none", topics=[])
+        for name, index in (("t", 0), ("t", 7), ("no", 0)):
+            topics = [{"name": talk.name(name), "partition_indexes": [index]}]
+            talk.ask("ListPartitionReassignments", version, f"{name} {index}", topics=topics)
+
+
+@script
+def moves_between_directories(talk: Conversation) -> None:
+    talk.create("t")
+    found = talk.quietly("DescribeLogDirs", 1, topics=[])
+    directory = found.results[0].log_dir
+    for version in talk.versions("AlterReplicaLogDirs"):
+        for label, path, name, index in (
+            ("where it is", directory, "t", 0),
+            ("unknown partition", directory, "t", 7),
+            ("unknown topic", directory, "no", 0),
+            ("unknown directory", "/no/such/directory", "t", 0),
+            ("not absolute", "here", "t", 0),
+        ):
+            topics = [{"name": talk.name(name), "partitions": [index]}]
+            talk.ask("AlterReplicaLogDirs", version, label, dirs=[{"path": path, "topics": topics}])
+        talk.ask("AlterReplicaLogDirs", version, "nothing", dirs=[])
+
+
+def entity(**names: str | None) -> list[dict[str, Any]]:
+    rows = {key.replace("_", "-"): name for key, name in names.items()}
+    return [{"entity_type": kind, "entity_name": name} for kind, name in rows.items()]
+
+
+def quota(key: str, value: float, remove: bool = False) -> dict[str, Any]:
+    return {"key": key, "value": value, "remove": remove}
+
+
+EXACT, DEFAULT, ANY = range(3)
+
+
+@script
+def client_quotas(talk: Conversation) -> None:
+    rate = "producer_byte_rate"
+    alice = talk.name("alice")
+    for version in talk.versions("AlterClientQuotas"):
+        for label, who, what in (
+            ("a user", entity(user=alice), [quota(rate, 1000.0)]),
+            ("a client", entity(client_id=alice), [quota("consumer_byte_rate", 2000.0)]),
+            ("a user's client", entity(user=alice, client_id=alice), [quota("request_percentage", 50.5)]),
+            ("an address", entity(ip="127.0.0.9"), [quota("connection_creation_rate", 10.0)]),
+            ("two", entity(user=alice), [quota(rate, 1.0), quota("consumer_byte_rate", 2.0)]),
+            ("negative", entity(user=alice), [quota(rate, -1.0)]),
+            ("zero", entity(user=alice), [quota(rate, 0.0)]),
+            ("a fraction", entity(user=alice), [quota(rate, 10.5)]),
+            ("unknown key", entity(user=alice), [quota("nonsense", 1.0)]),
+            ("a key of addresses", entity(user=alice), [quota("connection_creation_rate", 1.0)]),
+            ("unknown kind", entity(group="g"), [quota(rate, 1.0)]),
+            ("an address and a user", entity(ip="127.0.0.9", user=alice), [quota(rate, 1.0)]),
+            ("an address that is none", entity(ip="1.2.3.four"), [quota("connection_creation_rate", 1.0)]),
+            ("nobody", [], [quota(rate, 1.0)]),
+            ("an empty name", entity(user=""), [quota(rate, 1.0)]),
+            ("removed", entity(user=alice), [quota("consumer_byte_rate", 0.0, remove=True)]),
+            ("removed again", entity(user=alice), [quota("consumer_byte_rate", 0.0, remove=True)]),
+            ("nothing", entity(user=alice), []),
+        ):
+            for only in (True, False):
+                talk.ask(
+                    "AlterClientQuotas",
+                    version,
+                    f"{label} {only}",
+                    entries=[{"entity": who, "ops": what}],
+                    validate_only=only,
+                )
+        talk.ask("AlterClientQuotas", version, "no entries", entries=[], validate_only=False)
+    users_client = [
+        {"entity_type": "user", "match_type": EXACT, "match": alice},
+        {"entity_type": "client-id", "match_type": EXACT, "match": alice},
+    ]
+    if talk.versions("DescribeClientQuotas"):
+        talk.until(
+            lambda reply: len(reply.entries or ()) == 1,
+            "DescribeClientQuotas",
+            1,
+            components=users_client,
+            strict=True,
+        )
+    for version in talk.versions("DescribeClientQuotas"):
+        for label, components in {
+            "a user": users_client[:1],
+            "a client": users_client[1:],
+            "both": users_client,
+            "any user": [{"entity_type": "user", "match_type": ANY, "match": None}],
+            "the default user": [{"entity_type": "user", "match_type": DEFAULT, "match": None}],
+            "an address": [{"entity_type": "ip", "match_type": EXACT, "match": "127.0.0.9"}],
+            "unknown kind": [{"entity_type": "group", "match_type": ANY, "match": None}],
+            "unknown match": [{"entity_type": "user", "match_type": 9, "match": None}],
+            "one kind twice": [users_client[0], users_client[0]],
+            "an address and a user": [
+                users_client[0],
+                {"entity_type": "ip", "match_type": ANY, "match": None},
+            ],
+            "everything": [],
+        }.items():
+            for strict in (True, False):
+                talk.ask(
+                    "DescribeClientQuotas",
+                    version,
+                    f"{label}, strict {strict}",
+                    components=components,
+                    strict=strict,
+                )

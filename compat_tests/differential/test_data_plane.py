@@ -21,6 +21,7 @@ from compat_tests.differential import (
     scripts_offsets,
     scripts_produce,
     scripts_topics,
+    scripts_transactions,
 )
 from compat_tests.differential.conversation import (
     SCRIPTS,
@@ -44,6 +45,7 @@ MODULES = (
     scripts_offsets,
     scripts_produce,
     scripts_topics,
+    scripts_transactions,
 )
 """Importing them fills SCRIPTS."""
 
@@ -51,6 +53,7 @@ PROPERTIES = {
     "node.id": 1,
     "num.partitions": 1,
     "offsets.topic.num.partitions": 1,
+    "transaction.state.log.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 500,
 }

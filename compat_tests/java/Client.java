@@ -444,7 +444,7 @@ public final class Client {
             admin().incrementalAlterConfigs(Map.of(broker, List.of(undo))).all().get();
             return value;
         });
-        step(found, "describeFeatures", () -> admin().describeFeatures().featureMetadata().get().finalizedFeatures().size());
+        step(found, "describeFeatures", () -> admin().describeFeatures().featureMetadata().get().finalizedFeatures().keySet());
         step(found, "describeCluster", () -> {
             var options = new DescribeClusterOptions().includeAuthorizedOperations(true);
             return new TreeSet<>(admin().describeCluster(options).authorizedOperations().get());

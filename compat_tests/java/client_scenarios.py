@@ -48,7 +48,7 @@ class JavaScenarios(Scenarios):
             "listPartitionReassignments": 0,
             "describeConfigs of a broker": "168",
             "alterConfigs of a broker": "2",
-            "describeFeatures": 0,
+            "describeFeatures": ["transaction.version"],
             "listConsumerGroups": "Empty",
             "deleteConsumerGroupOffsets": False,
             "listClientMetricsResources": 0,
