@@ -32,6 +32,9 @@ run: $(RUN) ## start a broker on 127.0.0.1:9092 (LISTENER=PLAINTEXT://HOST:PORT)
 demo: $(SPARK) ## sensors, Spark and controllers on a broker, live for a minute (SECONDS=60; needs Java 17)
 	@$(BIN)/python spark_examples/demo.py --seconds $(SECONDS)
 
+cluster-local: $(RUN) $(SPARK) ## ZooKeeper and three brokers as plain processes, until Ctrl-C (ARGS="--port 9092 --data DIR")
+	@exec $(BIN)/python -m compat_tests.cluster.processes $(ARGS)
+
 check: lint ## format, lint, types, import rules and the fast tests, in under a minute
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS)
 

@@ -20,7 +20,7 @@ from controller import events
 from controller.controller import Chance, Controller, Outlets
 from controller.controller import Settings as ControllerSettings
 from controller.membership import prepare
-from controller.metadata_store import MetadataStore, StoreError
+from controller.metadata_store import MetadataStore, SessionState, StoreError
 from controller.producer_ids import next_block
 from controller.znodes import LOG_DIR_EVENT_PREFIX, BrokerRegistration, LogDirEvent
 from kbroker.context import Parked
@@ -214,8 +214,8 @@ class Membership:
         for attempt in range(values.controlled_shutdown_max_retries + 1):
             if attempt:
                 await asyncio.sleep(values.controlled_shutdown_retry_backoff_ms / 1000)
-            if len(self._broker.metadata.nodes) <= 1:
-                return
+            if len(self._broker.metadata.nodes) <= 1 or self._store.state is not SessionState.CONNECTED:
+                return  # nobody can take over, or nobody can order it
             try:
                 request = ControlledShutdownRequest(
                     broker_id=self._broker.node_id, broker_epoch=self._broker.broker_epoch

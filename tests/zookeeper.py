@@ -67,10 +67,11 @@ def reason_to_skip() -> str:
 class ZooKeeper:
     """One server."""
 
-    def __init__(self, directory: Path, *, tick_ms: int = TICK_MS) -> None:
+    def __init__(self, directory: Path, *, port: int = 0, tick_ms: int = TICK_MS) -> None:
+        """Port 0 is a free one."""
         directory.mkdir(parents=True, exist_ok=True)
         with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
+            one.bind(("127.0.0.1", port))
             self.port = int(one.getsockname()[1])
         self.address = f"127.0.0.1:{self.port}"
         self.output = directory / "zookeeper.log"
@@ -98,6 +99,7 @@ class ZooKeeper:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for those who stop it in order
             )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._answers():

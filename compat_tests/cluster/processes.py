@@ -6,7 +6,7 @@
 
 Ports and data stay when a broker is started again. What the cluster looks like is read from ZooKeeper, where
 the truth is. Everything ends with the `with` block; only processes started here are ended, by their id.
-`python -m compat_tests.cluster.processes` runs one until Ctrl-C.
+`make cluster-local` runs one until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,7 +27,7 @@ from typing import Any, Self
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from tests.zookeeper import END_WITH_US, ZooKeeper
+from tests.zookeeper import END_WITH_US, ZooKeeper, reason_to_skip
 
 PATIENCE_S = 60
 CHROOT = "/cluster"
@@ -62,7 +63,11 @@ class Member:
             command += ["--set", f"{name}={value}"]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                [*END_WITH_US, *command], stdout=subprocess.PIPE, stderr=log, text=True
+                [*END_WITH_US, *command],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,  # Ctrl-C is for those who stop it in order
             )
 
     def await_ready(self) -> None:
@@ -93,17 +98,24 @@ class Cluster:
     """ZooKeeper and its brokers, numbered from 1."""
 
     def __init__(
-        self, directory: Path, brokers: int = 3, properties: Mapping[str, object] | None = None
+        self,
+        directory: Path,
+        brokers: int = 3,
+        properties: Mapping[str, object] | None = None,
+        *,
+        ports: Sequence[int] | None = None,
+        zookeeper_port: int = 0,
     ) -> None:
-        self.zookeeper = ZooKeeper(directory / "zookeeper")
+        """`ports` are the brokers', one each; free ones where they are not given."""
+        self.zookeeper = ZooKeeper(directory / "zookeeper", port=zookeeper_port)
         self.properties = {
             **PROPERTIES,
             "zookeeper.connect": f"{self.zookeeper.address}{CHROOT}",
             **(properties or {}),
         }
-        ports = _free_ports(brokers)
         self.members = {
-            broker_id: Member(broker_id, directory, port) for broker_id, port in enumerate(ports, 1)
+            broker_id: Member(broker_id, directory, port)
+            for broker_id, port in enumerate(ports or _free_ports(brokers), 1)
         }
 
     @property
@@ -223,17 +235,31 @@ def _free_ports(count: int) -> list[int]:
 
 
 def main() -> None:
-    """Three brokers to play with."""
-    with (
-        tempfile.TemporaryDirectory(prefix="kbroker-cluster-") as directory,
-        Cluster(Path(directory)) as cluster,
-    ):
-        print(f"ZooKeeper at {cluster.zookeeper.address}{CHROOT}, brokers at {','.join(cluster.bootstrap)}")
-        print("Ctrl-C stops all of them", flush=True)
-        try:
-            signal.pause()
-        except KeyboardInterrupt:
-            print("stopping")
+    """Some brokers to play with, on ports that are easy to remember; their data stay in the directory."""
+    parser = ArgumentParser(prog="make cluster-local", description=main.__doc__)
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--port", type=int, default=9092, help="of the first broker; the others follow")
+    parser.add_argument("--zookeeper-port", type=int, default=2181)
+    parser.add_argument("--data", type=Path, default=Path("kbroker-data/cluster"))
+    options = parser.parse_args()
+    if reason := reason_to_skip():
+        parser.exit(1, f"there is no ZooKeeper here: {reason}\n")
+    ports = [options.port + number for number in range(options.brokers)]
+    factor = min(options.brokers, 3)
+    properties = {"default.replication.factor": factor, "offsets.topic.replication.factor": factor}
+    properties |= {"min.insync.replicas": max(factor - 1, 1)}
+    try:
+        with Cluster(
+            options.data, properties=properties, ports=ports, zookeeper_port=options.zookeeper_port
+        ) as cluster:
+            print(f"brokers {','.join(cluster.bootstrap)}, ZooKeeper {cluster.zookeeper.address}{CHROOT}")
+            print(f"data and logs in {options.data}; Ctrl-C stops all of them", flush=True)
+            with suppress(KeyboardInterrupt):
+                signal.pause()
+            for broker_id in cluster.members:
+                cluster.stop(broker_id)
+    except (OSError, RuntimeError) as error:
+        parser.exit(1, f"{error}\n")
 
 
 if __name__ == "__main__":
