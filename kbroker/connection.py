@@ -8,8 +8,8 @@ Rules:
   the queue holds a parked request, the requests behind it wait unread in the `backlog`, except that a
   Produce does not wait for a Produce: it is appended at once, and acknowledged in its turn (conformance 1).
 - Bounds: while anything waits in the backlog, or the client does not read its replies, nothing more is read.
-  So a connection holds at most one receive buffer of requests, `MAX_SLOTS` parked ones, and the transport's
-  write buffer plus one reply. What all connections may hold together is up to `kbroker.connection_limits`,
+  So a connection holds at most one receive buffer of requests, `MAX_SLOTS` parked ones, and what
+  `kbroker.outlet` holds. What all connections may hold together is up to `kbroker.connection_limits`,
   which also lets them in, and closes them when they are idle.
 - A connection is closed for what cannot be answered: bytes that are not the request they claim to be, an API
   or version that is not served. Requests before it are answered, none after it, and the log says why, without
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, cast
 from kbroker.context import HangUp, Parked
 from kbroker.dispatch import Route, Unanswerable
 from kbroker.listeners import PLAINTEXT
+from kbroker.outlet import Outlet
 from kbroker.produce_stream import ProduceStream, SingleProduce
 from wire.api import ApiKey
 from wire.errors import WireError
@@ -43,9 +44,7 @@ PRODUCE = b"\0\0"
 """How a Produce request begins: with its API key."""
 
 MAX_SLOTS = 1000
-JOINED_BYTES = 64 * 1024
 LARGE_REPLY_BYTES = 256 * 1024
-WRITE_BUFFER_BYTES = 1 << 20
 
 
 class Slot:
@@ -106,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self._outlet = Outlet(self._transport, self)
         peer = self._transport.get_extra_info("peername") or ("?", 0)
         self.client_address = peer[0].removeprefix(IPV4_IN_IPV6)
         self.client_host = f"/{self.client_address}"
@@ -117,6 +116,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._broker.connections.left(self)
         self._ending = self._ending or "the client has gone"
+        self._outlet.drop()
         self._backlog.clear()
         self.closed.set_result(None)
 
@@ -205,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
         self._in_turn = False
         self._write()
         if self._ending is not None and not self._slots:
-            self._transport.close()
+            self._outlet.close()
         if self._backlog or self.held_bytes or self._reader.buffered_bytes:
             held_bytes = self._reader.buffered_bytes + sum(map(len, self._backlog))
             self._broker.connections.holds(self, held_bytes)
@@ -260,15 +260,9 @@ class Connection(asyncio.BufferedProtocol):
                 slots.clear()
 
     def _write(self) -> None:
-        out = self._out
-        if out:
-            if not self._transport.is_closing():
-                # Small replies are cheaper to copy together than to hand to the kernel one by one.
-                if sum(map(len, out)) <= JOINED_BYTES:
-                    self._transport.write(b"".join(out))
-                else:
-                    self._transport.writelines(out)
-            self._out = []
+        if self._out:
+            out, self._out = self._out, []
+            self._outlet.send(out)
 
     def _end(self, reason: str) -> None:
         """Answer what came before, then close."""
@@ -283,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close once the replies already written have left."""
-        self._transport.close()
+        self._outlet.close()
 
     def abort(self) -> None:
         """Close now."""

@@ -10,8 +10,8 @@ lose, tear and refuse; so the rules here are the ones all of `storage/` may rely
 - A sync that failed is never repeated as if it could succeed: the kernel has thrown away the dirty pages
   and forgotten the error. The file refuses every later sync.
 - `replace` is atomic and durable: after a crash the file has the old contents or the new ones.
-- Only `sync` and `close` may be called from a thread other than the owner's. A close during a sync waits
-  for nobody: the descriptor is closed when the sync is done.
+- Only `sync` and `close` may be called from a thread other than the owner's. A close during a sync, or while
+  part of the file is to be sent, waits for nobody: the descriptor is closed when that is done.
 
 Errors are `OSError`s, as the operating system words them; the callers decide what that means for a log.
 """
@@ -42,6 +42,21 @@ DIRECTORY_MODE = 0o777
 """Before the umask, as Kafka creates them."""
 
 
+class FilePart(Protocol):
+    """A stretch of a file, for those who send bytes without seeing them. It keeps the file open."""
+
+    def __len__(self) -> int: ...
+
+    def read(self) -> bytes:
+        """What has not been sent yet."""
+
+    def send(self, descriptor: int) -> int:
+        """Give the kernel as much of it for this socket as it takes now; how much that was.
+
+        What was sent is no longer part of it. Nothing is sent only where the file has lost the rest.
+        """
+
+
 class File(Protocol):
     """An open file: read anywhere, append at the end, cut off the end."""
 
@@ -58,6 +73,9 @@ class File(Protocol):
 
     def read(self, position: int, length: int) -> bytes:
         """`length` bytes from `position`; fewer only where the file ends."""
+
+    def part(self, position: int, length: int) -> FilePart:
+        """A stretch that lies within the file."""
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size`, which is no larger than its own."""
@@ -255,6 +273,17 @@ class DiskFile:
             missing -= len(data)
         return b"".join(parts)
 
+    def part(self, position: int, length: int) -> FilePart:
+        return DiskPart(self, position, length)
+
+    def join(self) -> int:
+        """Another one uses the file, until it leaves. The descriptor."""
+        with self._guard:
+            if self._closed:
+                raise ValueError(f"{self.path} is closed")
+            self._users += 1
+        return self._descriptor
+
     def truncate(self, size: int) -> None:
         if size > self.size:
             raise ValueError(f"{self.path} cannot be cut to {size}: it has {self.size} bytes")
@@ -262,12 +291,9 @@ class DiskFile:
         self.size = size
 
     def sync(self) -> None:
-        with self._guard:
-            if self._sync_error is not None:
-                raise self._sync_error
-            if self._closed:
-                raise ValueError(f"{self.path} is closed")
-            self._users += 1
+        if self._sync_error is not None:
+            raise self._sync_error
+        self.join()
         try:
             if self._durable:
                 _sync(self._descriptor)
@@ -275,17 +301,17 @@ class DiskFile:
             self._sync_error = error
             raise
         finally:
-            self._leave()
+            self.leave()
 
     def close(self) -> None:
         with self._guard:
             if self._closed:
                 return
             self._closed = True
-        self._leave()
+        self.leave()
 
-    def _leave(self) -> None:
-        """The owner and every running sync use the descriptor; the last to leave closes it."""
+    def leave(self) -> None:
+        """The owner, every running sync and every part use the descriptor; the last to leave closes it."""
         with self._guard:
             self._users -= 1
             last = not self._users
@@ -293,6 +319,34 @@ class DiskFile:
             # The number will be another file's: a late call must fail, not reach that one.
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+
+
+class DiskPart:
+    """A stretch of a real file. Replies are dropped in many places, so it leaves the file when it goes."""
+
+    __slots__ = ("_descriptor", "_file", "_length", "_position")
+
+    def __init__(self, file: DiskFile, position: int, length: int) -> None:
+        self._descriptor = file.join()
+        self._file = file
+        self._position = position
+        self._length = length
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.leave()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self) -> bytes:
+        return self._file.read(self._position, self._length)
+
+    def send(self, descriptor: int) -> int:
+        sent = os.sendfile(descriptor, self._descriptor, self._position, self._length)
+        self._position += sent
+        self._length -= sent
+        return sent
 
 
 class DiskLock:

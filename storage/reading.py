@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.files import Buffer
 from storage.indexes import AbortedTransaction
-from storage.segment import SegmentRead
+from storage.segment import NO_PARTS, SegmentRead
 from wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class ReadResult(NamedTuple):
     """What a fetch reply is made of."""
 
     records: Buffer
+    """Or a FilePart, see SegmentRead."""
     next_offset: int
     """Where to read on: no batch before it is left out."""
     high_watermark: int
@@ -55,8 +56,9 @@ def read(
     isolation: Isolation = Isolation.HIGH_WATERMARK,
     *,
     min_one_batch: bool = True,
+    part_from: int = NO_PARTS,
 ) -> ReadResult:
-    """Whole batches of up to `max_bytes` from `offset` on."""
+    """Whole batches of up to `max_bytes` from `offset` on; from `part_from` bytes on, as a part of a file."""
     log.check_online()
     check_offset(log, offset)
     found = SegmentRead(b"", offset)
@@ -64,7 +66,7 @@ def read(
     upper_bound = visible_end(log, isolation)
     if offset < upper_bound:
         try:
-            found = _read_segments(log, offset, max_bytes, upper_bound, min_one_batch)
+            found = _read_segments(log, offset, max_bytes, upper_bound, min_one_batch, part_from)
             if isolation is Isolation.COMMITTED and found.records:
                 aborted = aborted_transactions(log, offset, found.next_offset)
         except OSError as error:
@@ -95,7 +97,7 @@ def visible_end(log: UnifiedLog, isolation: Isolation) -> int:
 
 
 def _read_segments(
-    log: UnifiedLog, offset: int, max_bytes: int, upper_bound: int, min_one_batch: bool
+    log: UnifiedLog, offset: int, max_bytes: int, upper_bound: int, min_one_batch: bool, part_from: int
 ) -> SegmentRead:
     segment = log.segments.floor(offset)
     while True:
@@ -107,7 +109,8 @@ def _read_segments(
             position = segment.position_of(upper_bound)
             if position is not None:
                 end_position = position
-        found = segment.read(offset, max_bytes, (end_position, end_offset), min_one_batch=min_one_batch)
+        end = (end_position, end_offset)
+        found = segment.read(offset, max_bytes, end, min_one_batch=min_one_batch, part_from=part_from)
         if found is not None:
             return found
         # Compaction may have left nothing between the offset and the end of its segment.

@@ -26,7 +26,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from storage import index_repair
 from storage.batch_scan import CorruptBatch, base_offset_at, check_batches, header_at, headers
@@ -57,10 +57,14 @@ SPAN = struct.Struct(">qi11xi")
 """Base offset, length and last offset delta of a batch, where the rest of its header does not matter."""
 
 
+NO_PARTS = 1 << 62
+
+
 class SegmentRead(NamedTuple):
     """Whole batches, and where the reader goes on: no batch before `next_offset` is left out."""
 
     records: Buffer
+    """Or a FilePart, for who asked for parts; the types keep quiet about it, as nobody else ever sees one."""
     next_offset: int
 
 
@@ -457,11 +461,18 @@ class LogSegment:
         return end
 
     def read(
-        self, offset: int, max_bytes: int, end: tuple[int, int], *, min_one_batch: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        end: tuple[int, int],
+        *,
+        min_one_batch: bool,
+        part_from: int = NO_PARTS,
     ) -> SegmentRead | None:
         """Whole batches, from the one that reaches `offset` up to `end`: a position, and the offset there.
 
-        None where no batch reaches `offset`, so that the next segment has to be asked.
+        None where no batch reaches `offset`, so that the next segment has to be asked. From `part_from` bytes
+        on they may come as a part of the file.
         """
         position = self.position_of(offset)
         if position is None:
@@ -469,6 +480,10 @@ class LogSegment:
         end_position, end_offset = end
         if position >= end_position:
             return SegmentRead(b"", offset)
+        if min(max_bytes, end_position - position) >= part_from:
+            part = self._searching(lambda: self._part(position, max_bytes, end))
+            if part is not None:
+                return part
         # Never less than a header: the walk over the batches begins with one, whatever the limit.
         data = self.file.read(position, min(max(max_bytes, HEADER_SIZE), end_position - position))
         size, next_offset = len(data), end_offset
@@ -487,6 +502,29 @@ class LogSegment:
             next_offset = end_offset
         self._remember(next_offset, position + size)
         return SegmentRead(data if size == len(data) else memoryview(data)[:size], next_offset)
+
+    def _part(self, position: int, max_bytes: int, end: tuple[int, int]) -> SegmentRead | None:
+        """The same, without reading more than the last header; None if any of it is still to be checked."""
+        end_position, next_offset = end
+        stop = min(position + max_bytes, end_position)
+        if stop != end_position:
+            entry = self.offset_index.lookup_position(stop - HEADER_SIZE)
+            at = max(entry.position, position)
+            while at + HEADER_SIZE <= stop:
+                data = self.file.read(at, HEADER_SIZE)
+                if at == entry.position > position:
+                    index_repair.check_entry(self, entry, data, 0)
+                header = header_at(self.path, data, 0, at)
+                if at + header.size > stop:
+                    next_offset = header.base_offset
+                    break
+                at, next_offset = at + header.size, header.next_offset
+            stop = at
+        is_checked = position >= self._appended_from or (position, stop) in self._checked
+        if stop == position or not is_checked:
+            return None
+        self._remember(next_offset, stop)
+        return SegmentRead(cast(Buffer, self.file.part(position, stop - position)), next_offset)
 
     def _whole_batches(self, data: bytes, begin: int) -> tuple[int, int]:
         """How many bytes of `data`, read from `begin` on, are whole batches, and the offset after them.

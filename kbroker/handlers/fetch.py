@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 READ_COMMITTED = 1
+PART_BYTES = 128 * 1024
+"""From here on records are sent from the file, unread; below, reading them costs less."""
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 
 UNKNOWN = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
@@ -121,7 +123,9 @@ class _Fetching:
                     partition, self._replica_id, wanted.fetch_offset, self._replica_epoch
                 )
             limit = max(min(wanted.max_bytes, room), 0)
-            result = partition.log.read(wanted.fetch_offset, limit, self._isolation, min_one_batch=is_first)
+            result = partition.log.read(
+                wanted.fetch_offset, limit, self._isolation, min_one_batch=is_first, part_from=PART_BYTES
+            )
             return _records_answer(wanted, result, self._isolation)
         except KafkaError as error:
             return PartitionData(

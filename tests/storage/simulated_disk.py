@@ -434,6 +434,24 @@ class Mutation:
         raise PowerCut(str(self._disk.history[-1]))
 
 
+class SimulatedPart:
+    """A stretch of a file."""
+
+    def __init__(self, file: SimulatedFile, position: int, length: int) -> None:
+        self._file, self._position, self._length = file, position, length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self) -> bytes:
+        return self._file.read(self._position, self._length)
+
+    def send(self, descriptor: int) -> int:
+        sent = os.write(descriptor, self.read())
+        self._position, self._length = self._position + sent, self._length - sent
+        return sent
+
+
 class SimulatedFile:
     """An open file."""
 
@@ -506,6 +524,9 @@ class SimulatedFile:
                 # The kernel marks the pages clean and reports the error once.
                 self._node.pending.clear()
                 raise
+
+    def part(self, position: int, length: int) -> SimulatedPart:
+        return SimulatedPart(self, position, length)
 
     def close(self) -> None:
         self._closed = True

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import socket
 import stat
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -414,3 +415,50 @@ def test_the_simulated_disk_behaves_like_the_real_one(steps: list[tuple[Any, ...
         found = [path for path in Path(root).rglob("*") if path.is_file()]
         real = {f"/data/{path.relative_to(root)}": path.read_bytes() for path in found}
     assert simulated.files("/data") == real
+
+
+def test_a_part_is_sent_to_a_socket_as_far_as_that_takes_it(tmp_path: Path) -> None:
+    data = os.urandom(3_000_000)
+    file = Disk().open(str(tmp_path / "a"), create=True)
+    file.append([data])
+    part = file.part(1000, 2_900_000)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        received = bytearray()
+        while len(part):
+            with suppress(BlockingIOError):
+                assert part.send(ours.fileno()) > 0
+            assert part.read() == data[2_901_000 - len(part) : 2_901_000]
+            received += theirs.recv(200_000)
+        ours.close()
+        while more := theirs.recv(1 << 20):
+            received += more
+    assert received == data[1000:2_901_000]
+
+
+def test_a_part_keeps_its_file_open_and_lets_it_go(tmp_path: Path) -> None:
+    path = str(tmp_path / "a")
+    file = Disk().open(path, create=True)
+    file.append([b"contents"])
+    part, other = file.part(0, 4), file.part(4, 4)
+    file.close()
+    Disk().remove(path)
+    assert part.read() + other.read() == b"contents"
+    opened = len(os.listdir("/proc/self/fd"))
+    del part
+    assert len(os.listdir("/proc/self/fd")) == opened
+    del other
+    assert len(os.listdir("/proc/self/fd")) == opened - 1
+    with pytest.raises(ValueError, match="closed"):
+        file.part(0, 1)
+
+
+def test_a_part_of_what_was_cut_off_sends_nothing(tmp_path: Path) -> None:
+    file = Disk().open(str(tmp_path / "a"), create=True)
+    file.append([b"contents"])
+    part = file.part(4, 4)
+    file.truncate(4)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert part.send(ours.fileno()) == 0

@@ -66,6 +66,40 @@ class TestLimits:
                 assert len(whole) - len(cut) < 130 or len(cut) + 130 > max_bytes
 
 
+class TestParts:
+    """Stretches of a file that nobody has to read, only to send."""
+
+    @pytest.mark.parametrize("interval", [0, 100, 1000, 100_000])
+    def test_a_part_is_what_would_have_been_read(self, disk: SimulatedDisk, interval: int) -> None:
+        """Conformance 53, 56."""
+        log = new_log(disk, replace(LARGE, index_interval_bytes=interval))
+        fill(log, 200)
+        log.high_watermark = 150
+        parts = 0
+        for offset in (0, 1, 57, 149, 150):
+            for isolation in (Isolation.HIGH_WATERMARK, Isolation.LOG_END):
+                for max_bytes in range(100, log.size + 200, 371):
+                    read = log.read(offset, max_bytes, isolation)
+                    part = log.read(offset, max_bytes, isolation, part_from=100)
+                    if not isinstance(part.records, bytes | memoryview):
+                        parts += 1
+                        part = part._replace(records=part.records.read())
+                    assert part == read._replace(records=bytes(read.records))
+        assert parts > 100
+
+    def test_what_was_not_checked_since_the_log_was_loaded_is_read(self, disk: SimulatedDisk) -> None:
+        log = new_log(disk, LARGE)
+        fill(log, 50)
+        log.close()
+        log = reopened(log, clean=True)
+        log.high_watermark = 50
+        first = log.read(0, log.size, part_from=100).records
+        again = log.read(0, log.size, part_from=100).records
+        assert isinstance(first, bytes | memoryview)
+        assert not isinstance(again, bytes | memoryview)
+        assert again.read() == bytes(first)
+
+
 class TestWhereToRead:
     def test_the_end_yields_nothing_and_no_error(self, log: UnifiedLog) -> None:
         """Conformance 54."""
