@@ -71,6 +71,7 @@ TICK_MS = 1000
 RECEIVE_BUFFER_BYTES = 256 * 1024
 THREADS = 4
 USE_DEFAULT = -1
+SMALL_REPLY_BYTES = 1 << 20
 
 
 class Broker:
@@ -101,7 +102,6 @@ class Broker:
         self.settings = Settings(configuration, node_id)
         self.settings.changed = self._settings_changed
         self.max_request_bytes = values.socket_request_max_bytes
-        self.fetch_max_bytes = values.fetch_max_bytes
         # One for all connections: a read is handled to its end before the loop starts the next one.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connections = self._limited_connections()
@@ -323,6 +323,12 @@ class Broker:
         self._threads.shutdown()
 
     # -- requests
+
+    @property
+    def fetch_max_bytes(self) -> int:
+        """What one Fetch may return."""
+        most = self.settings.configuration.broker.fetch_max_bytes
+        return min(most, SMALL_REPLY_BYTES) if self.connections.replies_must_be_small else most
 
     def end_turn(self) -> None:
         """What requests staged is carried out: before a request that must see it, and after every read."""

@@ -96,7 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._resting = False
         self.client_address = "?"
         self.client_host = "/?"
-        self.held_bytes = 0
+        self.held_bytes = self.owed_bytes = 0
         self.has_moved = True
         self.moved_ms = 0
         self.closed = asyncio.get_running_loop().create_future()
@@ -138,9 +138,11 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._client_is_slow = True
         self._read(False)
+        self._broker.connections.owes(self, self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         self._client_is_slow = False
+        self._broker.connections.owes(self, 0)
         self.has_moved = True
         self._resume()
 

@@ -11,6 +11,8 @@
   not read from until some are through, except the one that holds most, so that there is always one that gets
   through. Requests that arrive in one piece hold nothing and are served. What is held can exceed the
   bound by that one request, and by one receive buffer for each connection.
+- Replies that clients do not read wait in memory, where a client is not read from until it has most of them.
+  When all these together exceed `kbroker.unread.replies.max.bytes`, replies are to be small.
 
 Limits may change at any time; what is open stays open. Nothing here knows sockets or the time.
 """
@@ -37,6 +39,8 @@ class Limited(Protocol):
     client_address: str
     held_bytes: int
     """Of requests that are not complete, or have to wait."""
+    owed_bytes: int
+    """Of replies that it does not read."""
     has_moved: bool
     """Whether anything was read since somebody looked; set by the connection, cleared here."""
     moved_ms: int
@@ -72,7 +76,7 @@ class Connections(Generic[C]):
         self._by_listener: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._overrides: tuple[str, dict[str, int]] = ("", {})
-        self._held_bytes = 0
+        self._held_bytes = self._owed_bytes = 0
         self._holding: set[C] = set()
         self._resting: set[C] = set()
         self.now_ms = self._looked_ms = 0
@@ -107,6 +111,7 @@ class Connections(Generic[C]):
             return
         self._resting.discard(connection)
         self.holds(connection, 0)
+        self.owes(connection, 0)
         del self._all[connection]
         for counter, name in (
             (self._by_address, connection.client_address),
@@ -172,6 +177,17 @@ class Connections(Generic[C]):
             elif now_ms - connection.moved_ms >= idle_ms:
                 logger.info("closing the connection from %s: idle", connection.client_address)
                 connection.abort()
+
+    # -- replies that are not read
+
+    def owes(self, connection: C, owed_bytes: int) -> None:
+        """What a connection's client has not read, of more than it may, has changed."""
+        self._owed_bytes += owed_bytes - connection.owed_bytes
+        connection.owed_bytes = owed_bytes
+
+    @property
+    def replies_must_be_small(self) -> bool:
+        return self._owed_bytes > self._configuration().broker.kbroker_unread_replies_max_bytes
 
     # -- the budget over requests that are not complete
 

@@ -138,6 +138,11 @@ class BrokerConfig:
     kbroker_queued_max_request_bytes: int64 = key(
         default=256 << 20, at_least=1, doc="The same, where queued.max.request.bytes sets no limit."
     )
+    kbroker_unread_replies_max_bytes: int64 = key(
+        default=256 << 20,
+        at_least=0,
+        doc="When clients leave more than this unread, all together, a Fetch returns 1 MiB at most.",
+    )
     request_timeout_ms: int32 = key(
         default=30_000, doc="How long a broker waits for another one's reply before it tries again."
     )

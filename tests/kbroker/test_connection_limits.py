@@ -314,3 +314,26 @@ def test_chosen_socket_buffers_are_set_and_others_left_to_the_kernel() -> None:
         assert plain[0] != sizes[0]
 
     run(scenario())
+
+
+def test_replies_that_are_not_read_make_the_next_ones_small() -> None:
+    """Until they are read, or their client has gone."""
+
+    async def scenario() -> None:
+        async with scene(kbroker_unread_replies_max_bytes=4 * MEBIBYTE) as it:
+            broker = it.broker
+            deaf = [await it.connect(), await it.connect()]
+            for client in deaf:
+                assert await client.is_served()
+            usual = broker.fetch_max_bytes
+            assert usual == 55 * MEBIBYTE
+            for connection in list(broker.connections):
+                connection._transport.write(bytes(16 * MEBIBYTE))
+                assert connection.owed_bytes > 8 * MEBIBYTE
+            assert broker.fetch_max_bytes == MEBIBYTE
+            await it.leave(deaf[0])
+            assert broker.fetch_max_bytes == MEBIBYTE
+            await asyncio.wait_for(deaf[1].reader.readexactly(16 * MEBIBYTE), WAIT_S)
+            await until(lambda: broker.fetch_max_bytes == usual)
+
+    run(scenario())

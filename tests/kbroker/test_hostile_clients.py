@@ -1,4 +1,4 @@
-"""Whatever bytes come in a frame: an answer or a closed connection, and nothing for others to notice."""
+"""Clients that send nonsense, or read nothing: nothing for others to notice, and memory stays bounded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import pytest
 
 from kbroker.handlers import HANDLERS
 from tests.kbroker.harness import WAIT_S, BrokerProcess, RawClient
+from tests.kbroker.speaker import Speaker, batch
 from tests.wire.random_messages import at_version, random_message
 from tests.wire.test_fuzz import mutate
-from wire.api import api
+from wire.api import ApiKey, api
+from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.codec import encode
 from wire.headers import encode_request_header
 
@@ -87,3 +89,25 @@ def test_malformed_frames_close_their_connection_and_harm_nobody(broker: BrokerP
     assert "a bug in the broker" not in log, f"seed {seed}"
     assert resident_kib(broker) - before < MOST_GROWTH_KIB, f"seed {seed}"
     bystander.socket.close()
+
+
+def test_clients_that_read_nothing_cannot_make_the_broker_grow(tmp_path: Path) -> None:
+    """Forty of them ask for 50 MB again and again. Others are served all the time."""
+    broker = BrokerProcess(tmp_path / "broker.log", "--set", "kbroker.unread.replies.max.bytes=20000000")
+    speaker = Speaker(broker.host, broker.port)
+    speaker.create("t")
+    for _ in range(50):
+        assert speaker.produce("t", batch(bytes(1_000_000))).error_code == 0
+    before = resident_kib(broker)
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=50_000_000)
+    topics = [FetchTopic(topic="t", partitions=[partition])]
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=50_000_000, topics=topics)
+    deaf = [RawClient(broker.host, broker.port) for _ in range(40)]
+    for client in deaf:
+        client.send(*[RawClient.request(request, ApiKey.FETCH, 11)] * 20)
+        assert len(speaker.metadata("t").partitions) == 1
+    assert (resident_kib(broker) - before) / 1024 < 20 + 50 + 40 * 3
+    for client in deaf:
+        client.socket.close()
+    speaker.socket.close()
+    assert broker.stop() == 0
