@@ -39,6 +39,7 @@ FEATURES = (
     "order per key",
     "acks 0, 1, all",
     "idempotent producer",
+    "transactions",
     "fetch from offsets",
     "offsets by time",
     "offsets out of range",

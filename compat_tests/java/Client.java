@@ -34,6 +34,7 @@ import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.CommitFailedException;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
@@ -179,6 +180,7 @@ public final class Client {
                 }
                 return Map.of("brokers", brokers, "controller", found.controller().get().id());
             }
+            case "transact": return transact(asked, topic);
             case "administer": return administer(topic, group);
             default: throw new IllegalArgumentException("no such verb");
         }
@@ -236,7 +238,10 @@ public final class Client {
         int count = asked.get("count").asInt();
         long deadline = System.currentTimeMillis() + asked.path("timeout_ms").asLong(30_000);
         List<Object> found = new ArrayList<>();
-        try (var reader = consumer(Map.of("auto.offset.reset", asked.path("reset").asText("none")))) {
+        Map<String, Object> options = Map.of(
+            "auto.offset.reset", asked.path("reset").asText("none"),
+            "isolation.level", asked.path("isolation").asText("read_uncommitted"));
+        try (var reader = consumer(options)) {
             Map<TopicPartition, Long> starts = new HashMap<>();
             asked.get("starts").fields().forEachRemaining(
                 one -> starts.put(partition(topic, one.getKey()), one.getValue().asLong()));
@@ -269,6 +274,35 @@ public final class Client {
         shown.put("headers", headers);
         shown.put("timestamp", record.timestamp());
         return shown;
+    }
+
+    // Transactions
+
+    /** Values of one transaction and an offset of a group, which then commits, aborts, or stays open. */
+    static Object transact(JsonNode asked, String topic) throws Exception {
+        String id = asked.get("id").asText();
+        KafkaProducer<byte[], byte[]> producer = producers.get(id);
+        if (producer == null) {
+            Map<String, Object> options = Map.of("bootstrap.servers", address, "transactional.id", id);
+            producer = new KafkaProducer<>(options, new ByteArraySerializer(), new ByteArraySerializer());
+            producers.put(id, producer);
+            producer.initTransactions();
+        }
+        producer.beginTransaction();
+        for (JsonNode value : asked.get("values")) {
+            producer.send(new ProducerRecord<>(topic, value.asText().getBytes(StandardCharsets.UTF_8)));
+        }
+        if (asked.hasNonNull("offset")) {
+            var offset = Map.of(partition(topic, 0), new OffsetAndMetadata(asked.get("offset").asLong()));
+            producer.sendOffsetsToTransaction(offset, new ConsumerGroupMetadata(asked.get("group").asText()));
+        }
+        producer.flush();
+        switch (asked.get("then").asText()) {
+            case "commit": producer.commitTransaction(); break;
+            case "abort": producer.abortTransaction(); break;
+            default: break;
+        }
+        return Map.of();
     }
 
     // Groups
