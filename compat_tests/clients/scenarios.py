@@ -51,6 +51,11 @@ def produce(client: Program, topic: str, records: Sequence[Record], **options: A
     return client.ask("produce", topic=topic, records=asked, **options).get("offsets", [])
 
 
+def lie_at(places: list[list[int]], first: int, end: int) -> bool:
+    """Whether they got these offsets of partition 0. Clients that do not tell are not asked."""
+    return places in ([], [[0, offset] for offset in range(first, end)])
+
+
 def numbered(first: int, end: int, partitions: int = 1) -> list[Record]:
     """Records whose values are numbers, round about the partitions."""
     return [Record(b"%d" % number, partition=number % partitions) for number in range(first, end)]
@@ -94,7 +99,7 @@ class RecordScenarios(Client):
         client.needs(codec)
         """The values are such that no client finds them not worth it."""
         sent = [Record(b"%d " % n * (n + 100), b"k%d" % n, partition=0) for n in range(300)]
-        assert produce(client, topic, sent, codec=codec) == [[0, offset] for offset in range(300)]
+        assert lie_at(produce(client, topic, sent, codec=codec), 0, 300)
         found = consume(client, topic, 300)
         assert [record.content for record in found] == [record.content for record in sent]
         assert [record.offset for record in found] == list(range(300))
@@ -114,6 +119,12 @@ class RecordScenarios(Client):
         found = consume(client, topic, len(sent))
         assert [record.content for record in found] == [record.content for record in sent]
         assert found[2].timestamp == 1_600_000_000_123
+
+    @pytest.mark.feature("headers and nulls")
+    def test_headers_come_back_in_order(self, client: Program, topic: str) -> None:
+        sent = [Record(b"v", b"k", (("b", b"1"), ("a", b"2"), ("c", b"3")), 0)]
+        produce(client, topic, sent)
+        assert [record.content for record in consume(client, topic, 1)] == [sent[0].content]
 
     @pytest.mark.feature("headers and nulls")
     def test_empty_is_not_null(self, client: Program, topic: str) -> None:
@@ -149,7 +160,7 @@ class RecordScenarios(Client):
         produce(client, topic, [record])
         too_much = [Record(bytes(2_000_000), partition=0).to_json()]
         assert refusal(client, "produce", topic=topic, records=too_much) == MESSAGE_TOO_LARGE
-        assert produce(client, topic, [record]) == [[0, 1]]
+        assert lie_at(produce(client, topic, [record]), 1, 2)
 
     @pytest.mark.feature("order per key")
     def test_a_hundred_thousand_records_stay_in_order_per_key(
@@ -173,7 +184,7 @@ class RecordScenarios(Client):
         self, client: Program, topic: str, acks: str
     ) -> None:
         answered = produce(client, topic, numbered(0, 50), acks=acks)
-        assert acks == "0" or answered == [[0, offset] for offset in range(50)]
+        assert acks == "0" or lie_at(answered, 0, 50)
         assert [record.value for record in consume(client, topic, 50)] == [b"%d" % n for n in range(50)]
 
     @pytest.mark.feature("idempotent producer")
@@ -183,10 +194,12 @@ class RecordScenarios(Client):
         client.needs("idempotent")
         for first in range(0, 500, 100):
             produce(client, topic, numbered(first, first + 100), idempotent=True)
-        batches = neutral.stored(topic)
-        [producer_id] = {header.producer_id for header in batches}
-        assert producer_id >= 0
-        assert [header.base_sequence for header in batches] == [header.base_offset for header in batches]
+        next_sequences: dict[int, int] = defaultdict(int)
+        for header in neutral.stored(topic):
+            assert header.producer_id >= 0
+            assert header.base_sequence == next_sequences[header.producer_id]
+            next_sequences[header.producer_id] += header.count
+        assert sum(next_sequences.values()) == 500
         assert [record.value for record in consume(client, topic, 500)] == [b"%d" % n for n in range(500)]
 
     @pytest.mark.feature("fetch from offsets")
@@ -205,6 +218,7 @@ class RecordScenarios(Client):
     @pytest.mark.feature("offsets by time")
     def test_offsets_are_found_by_time(self, client: Program, topic: str) -> None:
         """conformance 63, 64"""
+        client.needs("timestamps")
         times = [1_000_000 + number * 1000 for number in range(10)]
         records = [Record(b"%d" % n, partition=0, timestamp=time) for n, time in enumerate(times)]
         produce(client, topic, records)
@@ -400,7 +414,7 @@ class AdminScenarios(Client):
         for _ in range(2):
             client.ask("create_topic", topic=topic, partitions=1)
             assert offsets(client.ask("offsets", topic=topic, at="latest")) == {0: 0}
-            assert produce(client, topic, numbered(0, 5)) == [[0, offset] for offset in range(5)]
+            assert lie_at(produce(client, topic, numbered(0, 5)), 0, 5)
             client.ask("delete_topic", topic=topic)
 
     @pytest.mark.feature("topics")
@@ -521,7 +535,7 @@ class RestartScenarios(Client):
         until([member], lambda: len(member.read) >= 100)
         broker.stop(signal.SIGKILL)
         broker = BrokerProcess(log, *settings, listener=f"PLAINTEXT://{broker.address}")
-        assert produce(client, topic, numbered(100, 200), **idempotent) == [[0, n] for n in range(100, 200)]
+        assert lie_at(produce(client, topic, numbered(100, 200), **idempotent), 100, 200)
         until([member], lambda: set(member.values) == set(range(200)))
         member.leave()
         client.close()
