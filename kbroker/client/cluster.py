@@ -7,7 +7,7 @@ Rules:
 - Connections are opened when they are needed and kept. What is known about topics is kept until `forget`.
 - `patiently` repeats what the cluster refused for the moment (elections, a broker that went away), with the
   knowledge of before forgotten, for as long as the patience lasts. A cluster of which no bootstrap address
-  answers is not waited for: whoever runs a tool wants to know.
+  has ever answered is not waited for: whoever runs a tool wants to know.
 - Nothing here creates a topic by asking for it.
 """
 
@@ -104,7 +104,8 @@ class Cluster:
                 failures.append(str(error))
             else:
                 return self._anyone
-        raise CannotConnect("; ".join(failures))
+        # One that was there may come back; one that never was is rather an address that is wrong.
+        raise (CannotConnect if self._anyone is None else ConnectionLost)("; ".join(failures))
 
     def broker(self, node_id: int) -> Connection:
         if node_id not in self._addresses:

@@ -113,3 +113,15 @@ def test_brokers_can_be_threads_and_each_worker_has_its_own(project: pytest.Pyte
     )
     run(project, "-n", "2", "--dist", "each").assert_outcomes(passed=8)
     assert len(list(project.path.glob("seen-*"))) == 2
+
+
+def test_the_example_passes(project: pytest.Pytester) -> None:
+    result = project.runpytest_subprocess(
+        "-p",
+        "kbroker.testing.plugin",
+        "-p",
+        "no:cacheprovider",
+        str(ROOT / "examples" / "tests"),
+        "--rootdir=.",
+    )
+    result.assert_outcomes(passed=2)
