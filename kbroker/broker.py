@@ -45,6 +45,7 @@ from kbroker.handlers.write_txn_markers import write_txn_markers
 from kbroker.inter_broker import InterBroker
 from kbroker.listeners import Listeners, addresses_of, bind_all
 from kbroker.metadata_cache import MetadataCache
+from kbroker.open_files import most_open_files
 from kbroker.peer import Address
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.settings import Settings, produce_rules
@@ -140,6 +141,7 @@ class Broker:
             lambda: self.settings.configuration,
             addresses_of,
             protected=self.listeners.inter_broker if has_one_for_brokers else None,
+            at_most=most_open_files() // 2,
         )
 
     def _log_manager(self, data: Sequence[str], durability: Durability) -> LogManager:
@@ -298,6 +300,7 @@ class Broker:
             await self.membership.depart()
         for server in self._servers:
             server.close()
+        self.connections.report()
         if self._ticking is not None:
             self._ticking.cancel()
         closing = list(self.connections)

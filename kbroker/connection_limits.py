@@ -1,9 +1,10 @@
 """All connections of a broker, and the limits on what they may have together.
 
 - `max.connections` in all (and, as `listener.name.NAME.max.connections`, of one listener),
-  `max.connections.per.ip` from one address, with overrides. A connection too many is closed at once; Kafka
-  leaves it waiting where the limit is on all of them. Where there are several listeners, other brokers are
-  let in in any case, and the connection of a client that was silent for longest goes.
+  `max.connections.per.ip` from one address, with overrides; never more than half of the files that may be
+  open, or logs would have none. A connection too many is closed at once; Kafka leaves it waiting where the
+  limit is on all of them. Where there are several listeners, other brokers are let in in any case, and the
+  connection of a client that was silent for longest goes.
 - `connections.max.idle.ms`: a connection on which nothing moved for so long is closed, unless a request of
   it is still to be answered.
 - Requests that have not arrived whole, or wait for the reply before theirs, may hold so many bytes together
@@ -20,6 +21,7 @@ Limits may change at any time; what is open stays open. Nothing here knows socke
 from __future__ import annotations
 
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
@@ -66,10 +68,15 @@ class Connections(Generic[C]):
         resolve: Callable[[str], Iterable[str]],
         *,
         protected: str | None = None,
+        at_most: int = sys.maxsize,
     ) -> None:
-        """`resolve` finds a host's addresses; `protected` is the brokers' listener, if there are others."""
+        """`resolve` finds a host's addresses; `protected` is the brokers' listener, if there are others.
+
+        Beyond `at_most` there would be no files left for the logs.
+        """
         self._configuration = configuration
         self._protected = protected
+        self._at_most = at_most
         self._resolve = resolve
         self._all: dict[C, None] = {}
         self._by_address: Counter[str] = Counter()
@@ -131,6 +138,8 @@ class Connections(Generic[C]):
         text = configuration.text(f"listener.name.{listener.lower()}.max.connections")
         if text is not None and self._by_listener[listener] >= int(text):
             return f"there are {text.strip()} connections on {listener} already (max.connections)"
+        if len(self._all) >= self._at_most:
+            return f"there are {self._at_most} connections already (half of what ulimit -n allows)"
         if len(self._all) < values.max_connections:
             return None
         if listener == self._protected and self._evict():
@@ -164,9 +173,7 @@ class Connections(Generic[C]):
     def tick(self, now_ms: int) -> None:
         """Close idle connections; tell the log how many were refused."""
         self.now_ms = now_ms
-        for refusal, times in self._refused.items():
-            logger.warning("%d new connections closed: %s", times, refusal)
-        self._refused.clear()
+        self.report()
         idle_ms = self._configuration().broker.connections_max_idle_ms
         if idle_ms < 0 or now_ms - self._looked_ms < idle_ms // LOOKS_PER_IDLE_TIME:
             return
@@ -177,6 +184,12 @@ class Connections(Generic[C]):
             elif now_ms - connection.moved_ms >= idle_ms:
                 logger.info("closing the connection from %s: idle", connection.client_address)
                 connection.abort()
+
+    def report(self) -> None:
+        """Tell the log how many were refused since the last time."""
+        for refusal, times in self._refused.items():
+            logger.warning("%d new connections closed: %s", times, refusal)
+        self._refused.clear()
 
     # -- replies that are not read
 

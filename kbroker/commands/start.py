@@ -65,6 +65,7 @@ def start(options: Namespace) -> None:
     from kbroker.configuration.layers import Configuration, warnings
     from kbroker.listeners import Listeners
     from kbroker.log_output import start_logging
+    from kbroker.open_files import raise_the_limit
 
     configuration = Configuration(configured(options, properties_of(options.file)))
     values = configuration.broker
@@ -73,7 +74,7 @@ def start(options: Namespace) -> None:
     logger = logging.getLogger("kbroker")
     for warning in warnings(configuration.static):
         logger.warning("%s", warning)
-    open_files = most_open_files()
+    open_files = raise_the_limit()
     if open_files < FEW_OPEN_FILES:
         logger.warning("no more than %d files and connections can be open: see ulimit -n", open_files)
 
@@ -111,18 +112,6 @@ def properties_of(file: Path | None) -> dict[str, str]:
         return parse_properties(file.read_bytes())
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-
-
-def most_open_files() -> int:
-    """How many files this process can have open, after raising that as far as it may."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError):  # some systems call the hard limit infinite, and mean less
-        return soft
-    return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
 def make_broker(configuration: Configuration, listeners: Listeners) -> Broker:

@@ -215,7 +215,8 @@ def test_the_log_says_as_much_as_it_is_asked_to(tmp_path: Path) -> None:
 # -- limits
 
 
-def test_the_limit_of_open_files_is_raised_and_a_low_one_is_named(tmp_path: Path) -> None:
+def test_the_limit_of_open_files_is_raised_and_logs_keep_their_share(tmp_path: Path) -> None:
+    """A low limit is named. However many connections there are, a topic can be made and written to."""
     log = tmp_path / "broker.log"
     limited = f"ulimit -S -n 40; ulimit -H -n 300; exec {sys.executable} -m kbroker start"
     command = f"{limited} --listener PLAINTEXT://127.0.0.1:0 --data {tmp_path / 'data'}"
@@ -225,14 +226,19 @@ def test_the_limit_of_open_files_is_raised_and_a_low_one_is_named(tmp_path: Path
         )
     assert process.stdout is not None
     host, port = process.stdout.readline().split()[-1].split(":")
-    clients = [RawClient(host, int(port)) for _ in range(100)]
-    for client in clients:
-        client.ask(MetadataRequest(topics=[]), ApiKey.METADATA, 12)
+    speaker = Speaker(host, int(port))
+    others = [RawClient(host, int(port)) for _ in range(350)]
+    assert [other.receive() for other in others[149:]] == [b""] * 201
+    speaker.create("t", 20)
+    for index in range(20):
+        assert speaker.produce("t", partition=index).error_code == 0
+    for client in (speaker, *others):
         client.socket.close()
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=WAIT_S)
     assert process.returncode == 0
     assert "no more than 300 files and connections can be open" in log.read_text()
+    assert "new connections closed: there are 150 connections already" in log.read_text()
 
 
 def test_kbroker_flush_interval_makes_records_durable_in_time(tmp_path: Path) -> None:
@@ -249,7 +255,15 @@ def test_kbroker_flush_interval_makes_records_durable_in_time(tmp_path: Path) ->
 
 def test_a_broker_starts_without_what_it_may_never_need() -> None:
     """To be ready in 300 ms."""
-    lazy = ("kazoo", "lz4", "zstandard", "cramjam", "prometheus_client", "kbroker.client", "kbroker.testing")
+    lazy = (
+        "kazoo",
+        "lz4",
+        "zstandard",
+        "cramjam",
+        "prometheus_client",
+        "kbroker.client.connection",
+        "kbroker.testing",
+    )
     program = (
         "import sys; import kbroker.cli, kbroker.broker, kbroker.membership, controller.embedded;"
         f"print([name for name in {lazy!r} if name in sys.modules])"
