@@ -56,20 +56,26 @@ def run_start(options: Namespace) -> int:
 
 def start(options: Namespace) -> None:
     """Run a broker until it is told to stop."""
+    from kbroker.configuration.layers import Configuration
+    from kbroker.listeners import Listeners
+
+    configuration = Configuration(configured(options, properties_of(options.file)))
+    serve(configuration, Listeners.configured(configuration.broker))
+
+
+def serve(configuration: Configuration, listeners: Listeners) -> None:
+    """What a configuration says can be done; from here on it is, and the log tells."""
     import gc
     import logging
 
     gc.disable()  # all that is made until the broker is ready stays for good
 
     from kbroker.broker import run
-    from kbroker.configuration.layers import Configuration, warnings
-    from kbroker.listeners import Listeners
+    from kbroker.configuration.layers import warnings
     from kbroker.log_output import start_logging
     from kbroker.open_files import raise_the_limit
 
-    configuration = Configuration(configured(options, properties_of(options.file)))
     values = configuration.broker
-    listeners = Listeners.configured(values)
     start_logging(values.kbroker_log_level, values.kbroker_log_format)
     logger = logging.getLogger("kbroker")
     for warning in warnings(configuration.static):

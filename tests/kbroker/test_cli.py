@@ -41,21 +41,6 @@ def test_a_signal_stops_it_with_status_0_and_closes_connections(
     assert str(tmp_path) in banner
 
 
-@pytest.mark.parametrize(
-    ("listener", "reason"),
-    [
-        ("9092", "listeners: '9092' is not of the form NAME://HOST:PORT"),
-        ("PLAINTEXT://0.0.0.0:9092", "advertised.listeners: nobody can connect to 0.0.0.0"),
-        ("SSL://127.0.0.1:9092", "listeners: SSL://127.0.0.1:9092 is for SSL; only PLAINTEXT is served"),
-    ],
-)
-def test_a_bad_listener_is_one_line(listener: str, reason: str) -> None:
-    result = kbroker("start", "--listener", listener, "--data", "/nonexistent")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"kbroker: {reason}")
-    assert result.stderr.count("\n") == 1
-
-
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listener = f"PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}"
@@ -79,18 +64,3 @@ def test_a_data_directory_in_use_is_one_line(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
     assert "another process uses the data directory" in result.stderr
     assert broker.stop() == 0
-
-
-def test_a_bad_value_names_the_key_and_what_it_allows(tmp_path: Path) -> None:
-    result = kbroker("start", "--data", str(tmp_path), "--set", "num.partitions=none")
-    assert (result.returncode, result.stdout) == (2, "")
-    assert "num.partitions" in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_a_server_properties_file_is_taken(tmp_path: Path) -> None:
-    file = tmp_path / "server.properties"
-    file.write_text("process.roles=broker,controller\nnum.partitions=3\nno.such.key=1\n")
-    broker = BrokerProcess(tmp_path / "broker.log", str(file))
-    assert broker.stop() == 0
-    assert "no.such.key" in broker.log.read_text()

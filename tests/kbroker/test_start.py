@@ -12,13 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kbroker import __version__
+from kbroker.cli import main
 from kbroker.configuration.layers import Configuration, warnings
 from kbroker.configuration.properties import parse_properties
 from kbroker.listeners import Listeners
@@ -29,6 +30,7 @@ from tests.kbroker.speaker import Speaker, batch
 from wire.api import ApiKey
 from wire.api.metadata import MetadataRequest
 
+Failing = Callable[..., tuple[int, str]]
 LATEST = -1
 
 KRAFT = """
@@ -91,18 +93,19 @@ def running(
         assert broker.stop() == 0
 
 
-def start(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kbroker", "start", "--listener", "PLAINTEXT://127.0.0.1:0", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+@pytest.fixture
+def failing(capsys: pytest.CaptureFixture[str]) -> Failing:
+    """A start that ends before anything is touched: the exit status, and the one line that says why."""
 
+    def fail(*arguments: str) -> tuple[int, str]:
+        status = main(["start", *arguments])
+        output, error = capsys.readouterr()
+        assert output == ""
+        assert error.count("\n") == 1, error
+        assert error.startswith("kbroker: ")
+        return status, error.removeprefix("kbroker: ").rstrip()
 
-def failing(*arguments: str) -> tuple[int, str]:
-    """The exit status, and the one line that says why."""
-    done = start(*arguments)
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert done.stderr.startswith("kbroker: ")
-    return done.returncode, done.stderr.removeprefix("kbroker: ").rstrip()
+    return fail
 
 
 # -- files
@@ -131,13 +134,13 @@ def test_the_file_that_kafka_3_9_comes_with_is_understood() -> None:
     assert [line for line in warnings(static) if "unknown key" in line] == []
 
 
-def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, failing: Failing) -> None:
     missing = tmp_path / "none.properties"
     assert failing(str(missing)) == (1, f"cannot start: {missing}: No such file or directory")
     assert failing(str(tmp_path)) == (1, f"cannot start: {tmp_path}: Is a directory")
 
 
-def test_a_file_that_makes_no_sense_is_one_line_with_its_number(tmp_path: Path) -> None:
+def test_a_file_that_makes_no_sense_is_one_line_with_its_number(tmp_path: Path, failing: Failing) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partitions=1\nlog.dirs=\\u12\n")
     assert failing(str(file)) == (2, f"{file}: line 2: \\u needs four hexadecimal digits")
@@ -151,12 +154,14 @@ def test_a_file_that_makes_no_sense_is_one_line_with_its_number(tmp_path: Path) 
             "kbroker.flush=maybe",
             "kbroker.flush: the value 'maybe' is not one of auto, always, interval, never",
         ),
+        ("listeners=9092", "listeners: '9092' is not of the form NAME://HOST:PORT"),
+        ("listeners=SSL://h:1", "listeners: SSL://h:1 is for SSL; only PLAINTEXT is served"),
         ("socket.request.max.bytes", "'socket.request.max.bytes' is not of the form key=value"),
         ("log.retention.ms=0", "log.retention.ms=0: must be -1 or at least 1"),
     ],
 )
 def test_a_value_that_cannot_be_is_one_line_with_what_is_allowed(
-    assignment: str, complaint: str, tmp_path: Path
+    assignment: str, complaint: str, tmp_path: Path, failing: Failing
 ) -> None:
     assert failing("--data", str(tmp_path), "--set", assignment) == (2, complaint)
 
@@ -164,8 +169,10 @@ def test_a_value_that_cannot_be_is_one_line_with_what_is_allowed(
 def test_a_data_directory_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("not a directory")
-    done = start("--data", str(file))
-    assert done.returncode == 1
+    command = [sys.executable, "-m", "kbroker", "start", "--listener", "PLAINTEXT://127.0.0.1:0"]
+    command += ["--data", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == f"kbroker: {file}: File exists"
 
 
