@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 DRAIN_S = 1.0
 TICK_MS = 1000
-RECEIVE_BUFFER_BYTES = 256 * 1024
+RECEIVE_BUFFER_BYTES = 1 << 20
 THREADS = 4
 USE_DEFAULT = -1
 SMALL_REPLY_BYTES = 1 << 20
@@ -99,6 +99,7 @@ class Broker:
         self.broker_epoch = -1
         self.listeners = listeners
         self.handlers = handlers
+        self.metadata = MetadataCache()
         self.dispatcher = Dispatcher(self)
         self.settings = Settings(configuration, node_id)
         self.settings.changed = self._settings_changed
@@ -118,7 +119,6 @@ class Broker:
             configure=self._configure,
             leadership=self._leadership_changed,
         )
-        self.metadata = MetadataCache()
         self.groups = GroupCoordinator(
             self.replicas,
             self,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kbroker.context import Context, HangUp, NoReply
 from kbroker.error_replies import Refusal
 from kbroker.handlers.api_versions import unsupported_version
+from kbroker.lasting_replies import LASTING, Encoded, LastingReplies, key_of
 from wire.api import ApiKey, api, find_api
 from wire.codec import decoder, encoder
 from wire.errors import ErrorCode, KafkaError, WireError
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_CORRELATION_ID = struct.Struct(">i")
 _KEY_AND_VERSION = struct.Struct(">hh")
 _SIZE_AND_CORRELATION_ID = struct.Struct(">ii")
 
@@ -66,6 +68,11 @@ class Route(NamedTuple):
         parts[0] = _SIZE_AND_CORRELATION_ID.pack(4 + sum(map(len, parts)), correlation_id)
         return parts
 
+    def framed(self, correlation_id: int, encoded: bytes) -> list[Buffer]:
+        """The same for a response that was encoded before."""
+        tags = self.header_tags
+        return [_SIZE_AND_CORRELATION_ID.pack(4 + len(tags) + len(encoded), correlation_id), tags, encoded]
+
     def outcome(self, correlation_id: int, outcome: object, request: object) -> list[Buffer]:
         """What to send for a handler's outcome, be it a response, an error, or no reply at all."""
         if isinstance(outcome, KafkaError):
@@ -73,6 +80,8 @@ class Route(NamedTuple):
             outcome = refusal.response(self.response, request)
         elif isinstance(outcome, BaseException):
             raise outcome
+        elif isinstance(outcome, Encoded):
+            return self.framed(correlation_id, outcome.data)
         elif isinstance(outcome, NoReply):
             return []
         return self.reply(correlation_id, outcome)
@@ -84,7 +93,7 @@ class Dispatched(NamedTuple):
     route: Route
     correlation_id: int
     request: Any
-    """As it was decoded."""
+    """As it was decoded, if it was."""
     outcome: object
     """The handler's, which may be Parked."""
 
@@ -95,6 +104,7 @@ class Dispatcher:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._routes: dict[tuple[int, int], Route] = {}
+        self._lasting = LastingReplies(broker.metadata)
 
     def dispatch(self, request: memoryview, client_host: str, listener: str) -> Dispatched:
         if len(request) < 4:
@@ -103,11 +113,18 @@ class Dispatcher:
         route = self._routes.get(key_and_version) or self._new_route(key_and_version)
         if route is None:
             raise self._unanswerable(request)
+        lasts = LASTING.get(route.key)
+        if lasts is not None:
+            key, metadata_version = key_of(request, listener), self._broker.metadata.version
+            if (encoded := self._lasting.find(key)) is not None:
+                return Dispatched(route, _CORRELATION_ID.unpack_from(request, 4)[0], None, encoded)
         header, position = route.decode_header(request, 0)
         body = route.decode(request, position)[0]
         context = Context(route.version, header.client_id, client_host, listener)
         try:
             outcome = route.handle(self._broker, context, body)
+            if lasts is not None and isinstance(outcome, route.response) and lasts(outcome):
+                outcome = self._lasting.keep(key, outcome, metadata_version, route.encode)
         except (KafkaError, HangUp) as error:
             outcome = error
         except Exception:

@@ -49,12 +49,23 @@ class MetadataCache:
     """Brokers and topics, by id and by name."""
 
     def __init__(self) -> None:
-        self.controller_id = NO_CONTROLLER
+        self.version = 0
+        """Changes with everything here."""
+        self._controller_id = NO_CONTROLLER
         self.controller_epoch = -1
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self._names: dict[bytes, str] = {}
         self._answers: dict[tuple[str, str], list[MetadataResponsePartition]] = {}
+
+    @property
+    def controller_id(self) -> int:
+        return self._controller_id
+
+    @controller_id.setter
+    def controller_id(self, broker_id: int) -> None:
+        self._controller_id = broker_id
+        self.version += 1
 
     def update(self, request: UpdateMetadataRequest) -> list[tuple[str, int]]:
         """Take an order of the controller; the partitions it deletes."""
