@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 from kafka import KafkaProducer
 
 from compat_tests.apache_kafka import ApacheKafka, reason_to_skip
+from kbroker.cli import main
 from kbroker.client.producing import murmur2
 from kbroker.commands.arguments import BOOTSTRAP
 
@@ -35,19 +34,24 @@ def kafka() -> Iterator[ApacheKafka]:
 
 
 @pytest.fixture
-def kbroker(kafka: ApacheKafka) -> Run:
+def kbroker(
+    kafka: ApacheKafka,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> Run:
+    """Run a command in this process, which is what the console script does."""
+    monkeypatch.setenv(BOOTSTRAP, kafka.bootstrap)
+
     def run(*arguments: str, status: int = 0, stdin: str = "") -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "kbroker", *arguments],
-            env={**os.environ, BOOTSTRAP: kafka.bootstrap},
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == status, done.stderr
-        return done.stderr if status else done.stdout
+        text = tmp_path / "stdin"
+        text.write_text(stdin)
+        with text.open() as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            found = main(arguments)
+        out, err = (text.decode() for text in capsysbinary.readouterr())
+        assert found == status, err
+        return err if status else out
 
     return run
 
@@ -125,7 +129,7 @@ def test_groups(kbroker: Run) -> None:
     assert kbroker("groups", "describe", "g", status=1) == "kbroker: there is no group g\n"
 
 
-def test_groups_of_kafkas_own_consumers(kafka: ApacheKafka, kbroker: Run, tmp_path: Path) -> None:
+def test_groups_of_kafkas_own_consumers(kafka: ApacheKafka, kbroker: Run) -> None:
     """A group of the new protocol (KIP-848), which other requests describe, looks like any other."""
     kbroker("topics", "create", "theirs")
     kbroker("produce", "theirs", "a", "b")

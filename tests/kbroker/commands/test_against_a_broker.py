@@ -301,6 +301,7 @@ def test_consuming_begins_where_it_is_told_to(kbroker: Run, broker: Broker) -> N
     assert "there is no {no}, but {topic}, {partition}" in nothing.err
 
 
+@pytest.mark.slow
 def test_what_stdin_brings_slowly_is_written_as_it_comes(broker: Broker) -> None:
     broker.create_topic("slow")
     with command(broker, "produce", "slow", stdin=subprocess.PIPE) as process:
@@ -313,6 +314,7 @@ def test_what_stdin_brings_slowly_is_written_as_it_comes(broker: Broker) -> None
         assert process.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough_ends_it_quietly(broker: Broker) -> None:
     broker.produce("endless", *["x" * 1000] * 2000)
     with command(broker, "consume", "endless", "--from-beginning") as process:
@@ -324,6 +326,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(broker: Broker) -> None:
         assert process.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_aborted_records_are_left_out_on_request(kbroker: Run, broker: Broker) -> None:
     """Conformance of what a read_committed consumer does; the transaction is a stock client's."""
     from kafka import KafkaProducer
@@ -393,6 +396,7 @@ def test_offsets_are_reset(kbroker: Run, broker: Broker) -> None:
     assert kbroker("groups", "delete", "resetting", status=1).err == "kbroker: there is no group resetting\n"
 
 
+@pytest.mark.slow
 def test_a_group_with_members_shows_them_and_is_not_changed(kbroker: Run, broker: Broker) -> None:
     broker.produce("busy", "a")
     with command(broker, "consume", "busy", "--group", "workers", "--from-beginning") as process:

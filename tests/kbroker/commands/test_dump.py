@@ -77,6 +77,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(log: Path) -> None:
         assert process.stderr.read() == ""
 
 
+@pytest.mark.slow
 def test_damage_is_no_traceback(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = bytearray(log.read_bytes())
     for position in range(len(content)):
