@@ -1,4 +1,4 @@
-"""Transactions in a cluster: partitions, offsets and coordinators on several brokers, and brokers that die."""
+"""Transactions in a cluster: partitions, offsets and coordinators on several brokers, some of which die."""
 
 from __future__ import annotations
 
