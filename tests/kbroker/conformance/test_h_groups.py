@@ -5,11 +5,13 @@ Timers are proven where time is passed in, in `tests/kbroker/coordinators`; here
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.kbroker.speaker import Speaker
+from tests.kbroker.speaker import DEADLINE_S, Speaker
 from wire.api import ApiKey
 from wire.api.delete_groups import DeleteGroupsRequest
 from wire.api.describe_groups import DescribeGroupsRequest
@@ -30,15 +32,28 @@ from wire.errors import ErrorCode
 SESSION_MS = 30_000
 
 
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+
+
 @pytest.fixture(autouse=True)
 def coordinator(speaker: Speaker) -> None:
     """Somebody coordinates groups."""
-    while True:
+
+    def is_found() -> bool:
         request = FindCoordinatorRequest(key="g", key_type=0)
-        if speaker.ask(request, ApiKey.FIND_COORDINATOR, 2).error_code == 0:
-            reply = speaker.ask(HeartbeatRequest(group_id="g", generation_id=0, member_id=""), 12, 3)
-            if reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
-                return
+        code: int = speaker.ask(request, ApiKey.FIND_COORDINATOR, 2).error_code
+        return code == 0
+
+    def is_ready() -> bool:
+        request = HeartbeatRequest(group_id="g", generation_id=0, member_id="")
+        code: int = speaker.ask(request, ApiKey.HEARTBEAT, 3).error_code
+        return code == ErrorCode.UNKNOWN_MEMBER_ID
+
+    until(is_found)
+    until(is_ready)
 
 
 class Member:
@@ -160,8 +175,7 @@ def two_stable(first: Member, connect: Any, instance_id: str | None = None) -> M
     if instance_id is None:
         assert second.join().error_code == ErrorCode.MEMBER_ID_REQUIRED
     second.ask_to_join()
-    while first.heartbeat() == 0:
-        pass
+    until(lambda: first.heartbeat() != 0)
     assert first.join().error_code == 0
     assert second.joined().error_code == 0
     second.ask_to_sync()
@@ -219,9 +233,7 @@ def test_a_rebalance_waits_for_the_members_it_knows(member: Member, connect: Any
     second = Member(connect(), member.group)
     second.join()
     second.ask_to_join()
-    while (code := member.heartbeat()) == 0:
-        pass
-    assert code == ErrorCode.REBALANCE_IN_PROGRESS
+    until(lambda: member.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS)
     assert member.commit(member.group) == 0
     assert member.join().generation_id == second.joined().generation_id == 2
     assert member.heartbeat() == second.heartbeat() == 0  # the rebalance is being completed
@@ -249,8 +261,7 @@ def test_only_the_leader_knows_the_members_and_followers_wait_for_it(member: Mem
     second = Member(connect(), member.group)
     second.join()
     second.ask_to_join()
-    while member.heartbeat() == 0:
-        pass
+    until(lambda: member.heartbeat() != 0)
     first_joined, second_joined = member.join(), second.joined()
     assert first_joined.leader == second_joined.leader == member.member_id
     assert {one.member_id for one in first_joined.members} == {member.member_id, second.member_id}
