@@ -104,6 +104,7 @@ class Broker:
         self.settings = Settings(configuration, node_id)
         self.settings.changed = self._settings_changed
         self.max_request_bytes = values.socket_request_max_bytes
+        self._fetch_max_bytes = values.fetch_max_bytes
         # One for all connections: a read is handled to its end before the loop starts the next one.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connections = self._limited_connections()
@@ -330,7 +331,7 @@ class Broker:
     @property
     def fetch_max_bytes(self) -> int:
         """What one Fetch may return."""
-        most = self.settings.configuration.broker.fetch_max_bytes
+        most = self._fetch_max_bytes
         return min(most, SMALL_REPLY_BYTES) if self.connections.replies_must_be_small else most
 
     def end_turn(self) -> None:

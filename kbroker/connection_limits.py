@@ -200,7 +200,8 @@ class Connections(Generic[C]):
 
     @property
     def replies_must_be_small(self) -> bool:
-        return self._owed_bytes > self._configuration().broker.kbroker_unread_replies_max_bytes
+        owed_bytes = self._owed_bytes  # mostly nothing, and then there is nothing to compare with
+        return owed_bytes > 0 and owed_bytes > self._configuration().broker.kbroker_unread_replies_max_bytes
 
     # -- the budget over requests that are not complete
 

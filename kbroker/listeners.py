@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
@@ -27,6 +28,8 @@ SERVED = (SecurityProtocol.PLAINTEXT,)
 
 _LISTENER = re.compile(r"(?P<name>[\w.-]+)://(\[(?P<ipv6>[^\]\s]+)\]|(?P<host>[^:\[\]/]*)):(?P<port>\d{1,5})")
 _EVERY_ADDRESS = ("0.0.0.0", "::")
+_EVERY_FAMILY = ("", "::")
+"""IPv4 and IPv6, as far as there are both."""
 
 
 class CannotListen(Exception):
@@ -204,12 +207,20 @@ def bind(endpoint: Endpoint, prepare: Sequence[tuple[int, int]] = ()) -> socket.
 
 
 def _socket(host: str, port: int, prepare: Sequence[tuple[int, int]]) -> socket.socket:
-    both = host in ("", "::") and socket.has_dualstack_ipv6()
-    if both:
-        family, address = socket.AF_INET6, ("::", port)
-    else:
-        found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)
-        family, address = found[0][0], found[0][4][:2]  # type: ignore[assignment]
+    if host in _EVERY_FAMILY and socket.has_dualstack_ipv6():
+        try:
+            return _bound(socket.AF_INET6, ("::", port), prepare, both=True)
+        except OSError as error:
+            if host or error.errno != errno.EADDRNOTAVAIL:
+                raise  # else IPv6 is known here, and switched off
+    found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)
+    family, _, _, _, address = found[0]
+    return _bound(family, address, prepare, both=False)
+
+
+def _bound(
+    family: int, address: tuple[object, ...], prepare: Sequence[tuple[int, int]], *, both: bool
+) -> socket.socket:
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

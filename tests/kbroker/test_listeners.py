@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,17 @@ from wire.api.find_coordinator import FindCoordinatorRequest
 from wire.api.metadata import MetadataRequest
 
 PROTOCOLS = "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SSL"
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+OTHER_LOOPBACK = "[::1]" if has_ipv6() else "127.0.0.1"
 
 
 def configured(listeners: str, **keys: str) -> Listeners:
@@ -154,8 +167,28 @@ def test_without_a_host_every_address_is_listened_on() -> None:
     with bind(Endpoint("PLAINTEXT", "", 0)) as bound:
         bound.listen()
         port = bound.getsockname()[1]
-        for host in ("127.0.0.1", "::1") if socket.has_dualstack_ipv6() else ("127.0.0.1",):
+        for host in ("127.0.0.1", OTHER_LOOPBACK.strip("[]")):
             socket.create_connection((host, port), timeout=WAIT_S).close()
+
+
+def test_where_ipv6_is_switched_off_every_address_is_every_one_of_ipv4(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in many containers: the kernel knows IPv6, and has no address of it."""
+    bind_of_a_socket = socket.socket.bind
+
+    class WithoutIPv6(socket.socket):
+        def bind(self, address: Any) -> None:
+            if self.family == socket.AF_INET6:
+                raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+            bind_of_a_socket(self, address)
+
+    monkeypatch.setattr(socket, "socket", WithoutIPv6)
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: True)
+    with bind(Endpoint("PLAINTEXT", "", 0)) as bound:
+        assert bound.family == socket.AF_INET
+    with pytest.raises(CannotListen, match="Cannot assign requested address"):
+        bind(Endpoint("PLAINTEXT", "::", 0))
 
 
 def test_0_0_0_0_is_every_address_of_ipv4_alone() -> None:
@@ -197,7 +230,7 @@ def test_clients_are_told_the_endpoint_of_the_listener_they_came_by(tmp_path: Pa
     """conformance 19: by Metadata, FindCoordinator and DescribeCluster; and all of them are registered."""
     broker = BrokerProcess(
         tmp_path / "broker.log",
-        *("--listener", "INTERNAL://127.0.0.1:0", "--listener", "EXTERNAL://[::1]:0"),
+        *("--listener", "INTERNAL://127.0.0.1:0", "--listener", f"EXTERNAL://{OTHER_LOOPBACK}:0"),
         *("--set", f"listener.security.protocol.map={PROTOCOLS}"),
         *("--set", "inter.broker.listener.name=INTERNAL"),
         *("--set", "advertised.listeners=INTERNAL://127.0.0.1:0,EXTERNAL://broker.example:19092"),
