@@ -11,7 +11,7 @@ from kbroker.broker import Broker
 from kbroker.context import Context
 from kbroker.handlers import HANDLERS, Handler
 from kbroker.handlers.api_versions import api_versions
-from kbroker.listeners import Listener
+from kbroker.listeners import Listeners
 from tests.kbroker.harness import BrokerProcess, RawClient
 from wire.api import ApiKey
 from wire.api.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -39,7 +39,7 @@ def test_every_version_lists_exactly_what_is_served(
 def test_it_is_computed_from_the_handlers_of_the_broker() -> None:
     handler = Handler(lambda broker, context, request: None, Versions(4, 11))
     handlers = {ApiKey.FETCH: handler, ApiKey.API_VERSIONS: HANDLERS[ApiKey.API_VERSIONS]}
-    broker = Broker(Listener("127.0.0.1", 0), handlers)
+    broker = Broker(Listeners.on("127.0.0.1", 0), handlers)
     reply = api_versions(broker, Context(0, None), SOFTWARE)
     listed = [(row.api_key, row.min_version, row.max_version) for row in reply.api_keys]
     assert listed == [(ApiKey.FETCH, 4, 11), (ApiKey.API_VERSIONS, 0, 5)]
@@ -71,7 +71,7 @@ def test_an_unsupported_version_is_answered_in_v0_with_the_range_of_api_versions
 )
 def test_software_that_is_not_well_named_is_an_invalid_request(name: str, version: str) -> None:
     """From v3 on, where it is sent. Measured on Kafka 4.3.1: error 42 and no APIs."""
-    broker = Broker(Listener("127.0.0.1", 0))
+    broker = Broker(Listeners.on("127.0.0.1", 0))
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
     refusal = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
     assert api_versions(broker, Context(3, None), request) == refusal
@@ -85,7 +85,7 @@ def test_software_that_is_not_well_named_is_an_invalid_request(name: str, versio
 )
 def test_the_names_of_real_clients_are_accepted(name: str, version: str) -> None:
     request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
-    reply = api_versions(Broker(Listener("127.0.0.1", 0)), Context(3, None), request)
+    reply = api_versions(Broker(Listeners.on("127.0.0.1", 0)), Context(3, None), request)
     assert reply.error_code == ErrorCode.NONE
 
 
@@ -105,7 +105,7 @@ def test_a_client_that_came_to_the_wrong_broker_is_told_to_start_again(
     version: int, cluster_id: str | None, node_id: int, code: ErrorCode
 ) -> None:
     """From v5 on, where it says whom it means."""
-    broker = Broker(Listener("127.0.0.1", 0))
+    broker = Broker(Listeners.on("127.0.0.1", 0))
     broker.cluster_id = "ours"
     request = ApiVersionsRequest(
         client_software_name="raw", client_software_version="1.0", cluster_id=cluster_id, node_id=node_id
