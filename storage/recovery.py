@@ -305,6 +305,8 @@ class _Opening:
             self._find_leader_epochs()
         self.leader_epochs.truncate_from_end(end_offset)
         self.leader_epochs.truncate_from_start(log_start_offset)
+        # The recovery point is the end from now on: the next start will not read these batches again.
+        self.leader_epochs.flush()
         self.producers.remove_stray_snapshots(self.segments.base_offsets)
         self.segments.reload_producers(self.producers, end_offset, end_offset, self.now_ms)
         return UnifiedLog(

@@ -332,3 +332,16 @@ def test_epochs_beyond_the_log_are_forgotten(history: UnifiedLog, disk: Simulate
     """Conformance 90."""
     damaged(disk, LEADER_EPOCHS, b"0\n4\n1 0\n2 2\n5 33\n9 999\n")
     assert reopened(history, clean=True).leader_epochs.entries == ((1, 0), (2, 2), (5, 33))
+
+
+def test_epochs_that_recovery_found_are_durable_when_the_recovery_point_is(disk: SimulatedDisk) -> None:
+    """Two crashes in a row: the second start does not read again what the first one has read."""
+    log = new_log(disk, SMALL)
+    for epoch in (1, 2, 3):
+        append(log, batch(f"{epoch}"), epoch=epoch)
+    recovered = reopened(log, recovery_point=0)
+    assert recovered.recovery_point == 3
+    again = reopened(recovered)
+    assert again.leader_epochs.entries == ((1, 0), (2, 1), (3, 2))
+    again.high_watermark = 3
+    assert len(contents(again)) == 3
