@@ -339,6 +339,8 @@ def test_epochs_that_recovery_found_are_durable_when_the_recovery_point_is(disk:
     log = new_log(disk, SMALL)
     for epoch in (1, 2, 3):
         append(log, batch(f"{epoch}"), epoch=epoch)
+        if epoch == 1:
+            log.leader_epochs.flush()
     recovered = reopened(log, recovery_point=0)
     assert recovered.recovery_point == 3
     again = reopened(recovered)
