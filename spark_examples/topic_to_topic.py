@@ -18,15 +18,16 @@ from pyspark.sql.streaming import DataStreamWriter
 def copy(
     spark: SparkSession, bootstrap: str, source: str, sink: str, checkpoint: str, *, keep: str = "true"
 ) -> DataStreamWriter:
-    """Records of `source` for which the SQL condition `keep` holds, upper-cased, with key and partition."""
+    """Records of `source` for which the SQL condition `keep` holds, upper-cased, with their keys."""
     return (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("subscribe", source)
         .option("startingOffsets", "earliest")
         .load()
-        .selectExpr("key", "upper(CAST(value AS STRING)) AS value", "partition")
         .where(keep)
+        # Not `partition`: the sink would obey it, and wait for partitions that its topic may not have.
+        .selectExpr("key", "upper(CAST(value AS STRING)) AS value")
         .writeStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("kafka.enable.idempotence", "true")
