@@ -16,12 +16,12 @@ from contextlib import suppress
 
 from controller import znodes
 from controller.metadata_store import MetadataStore, NoNode, WatchEvent, all_of, found
+from controller.reading import configured
 from controller.znodes import ZnodeError
 
 log = logging.getLogger(__name__)
 
 KEPT_MS = 15 * 60 * 1000
-KINDS = ("topics", "brokers", "clients", "users", "ips", "groups")
 
 Heard = Callable[[str, Mapping[str, str], int | None], None]
 """Called with a path below `/config`, such as `topics/t` or `users/u/clients/c`, what is set there now, and
@@ -45,7 +45,8 @@ class ConfigChanges:
         """Everything that is set, and announcements from here on."""
         names = await self._announcements()
         self._last = names[-1] if names else ""
-        await self._pass_on([path for kind in KINDS for path in await self._paths_below(kind)])
+        entities = await configured(self._store)
+        await self._pass_on([znodes.entity_path(one) for one in entities if not znodes.is_above_clients(one)])
 
     async def read_new(self) -> None:
         """What has been announced since."""
@@ -69,17 +70,6 @@ class ConfigChanges:
             self._announced()
 
         return await self._store.children(znodes.CONFIG_CHANGES, changed)
-
-    async def _paths_below(self, path: str) -> list[str]:
-        """The configurations of a kind; those of users have those of their clients below."""
-        names = await self._store.children(f"/config/{path}")
-        paths = [f"{path}/{name}" for name in names]
-        if path != "users":
-            return paths
-        for user in list(paths):
-            if "clients" in await self._store.children(f"/config/{user}"):
-                paths += await self._paths_below(f"{user}/clients")
-        return paths
 
     async def _pass_on(self, paths: list[str]) -> None:
         nodes = await found([self._store.get(f"/config/{path}") for path in paths])

@@ -62,8 +62,7 @@ MOST_OPERATIONS = 500
 MOST_BYTES = 500_000
 """Of one transaction; ZooKeeper takes a megabyte. What is more becomes several transactions, in order."""
 ANY_START = 1 << 31
-CONTROLLED = tuple(kind.value for kind in (EntityType.TOPIC, EntityType.BROKER, EntityType.GROUP))
-"""The kinds of configurations that are part of the state."""
+KINDS = tuple(kind.value for kind in EntityType)
 
 Reply = Callable[[object], None]
 
@@ -387,7 +386,7 @@ class Controller:
         """A configuration as it is now: for the broker, and for the controller if others have set it."""
         self._outlets.configured(path, values)
         kind, _, name = path.partition("/")
-        if self._state is None or kind not in CONTROLLED:
+        if self._state is None or kind not in KINDS:
             return
         entity: Entity = (EntityType(kind), name)
         known = self._state.configs.get(entity)

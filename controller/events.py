@@ -12,6 +12,7 @@ from typing import NamedTuple
 from controller.placement import Start
 from controller.requests import ControlRequest
 from controller.state import Entity, EntityConfig, LeaderAndIsr, LiveBroker, TopicPartition, TopicState
+from wire.api.alter_client_quotas import AlterClientQuotasRequest
 from wire.api.alter_configs import AlterConfigsRequest
 from wire.api.alter_partition import AlterPartitionRequest
 from wire.api.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -116,6 +117,10 @@ class AlterConfigs(NamedTuple):
     request: AlterConfigsRequest
 
 
+class AlterClientQuotas(NamedTuple):
+    request: AlterClientQuotasRequest
+
+
 class AlterPartition(NamedTuple):
     request: AlterPartitionRequest
     version: int
@@ -158,6 +163,7 @@ Question = (
     | CreatePartitions
     | IncrementalAlterConfigs
     | AlterConfigs
+    | AlterClientQuotas
     | AlterPartition
     | ElectLeaders
     | AlterReassignments

@@ -156,10 +156,8 @@ class Reader:
         return list(brokers), list(nodes)
 
     async def configs(self) -> dict[Entity, EntityConfig]:
-        """All configurations of topics, brokers and groups."""
-        kinds = (EntityType.TOPIC, EntityType.BROKER, EntityType.GROUP)
-        names = await all_of([self._store.children(f"/config/{kind.value}") for kind in kinds])
-        entities = [(kind, name) for kind, of_kind in zip(kinds, names, strict=True) for name in of_kind]
+        """All there are."""
+        entities = await configured(self._store)
         nodes = await found([self._store.get(znodes.Config.path(entity)) for entity in entities])
         return {
             entity: _config(entity, node)
@@ -202,6 +200,23 @@ class Reader:
             return
         topic.has_partitions_node = True
         topic.partition_nodes = {int(name): None for name in names if name.isdecimal()}
+
+
+async def configured(store: MetadataStore) -> list[Entity]:
+    """Whatever has a node for its configuration. Below users, these have nodes for their clients."""
+    kinds = list(EntityType)
+    names = await all_of([store.children(f"/config/{kind.value}") for kind in kinds])
+    entities = [(kind, name) for kind, of_kind in zip(kinds, names, strict=True) for name in of_kind]
+    users = [name for kind, name in entities if kind is EntityType.USER]
+    below = await found([store.children(f"/config/users/{user}") for user in users])
+    above = [f"{user}/clients" for user, nodes in zip(users, below, strict=True) if nodes]
+    clients = await found([store.children(f"/config/users/{path}") for path in above])
+    for path, of_user in zip(above, clients, strict=True):
+        entities += [
+            (EntityType.USER, path),
+            *((EntityType.USER, f"{path}/{name}") for name in of_user or ()),
+        ]
+    return entities
 
 
 def _watch(part: Part, changed: Callable[[Part], None]) -> Watch:

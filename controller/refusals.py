@@ -7,7 +7,7 @@ from typing import Any
 
 from controller import events
 from controller.topics import TOPIC_IDS_SINCE
-from wire.api import alter_configs, incremental_alter_configs
+from wire.api import alter_client_quotas, alter_configs, incremental_alter_configs
 from wire.api.alter_partition import AlterPartitionResponse
 from wire.api.alter_partition_reassignments import AlterPartitionReassignmentsResponse
 from wire.api.controlled_shutdown import ControlledShutdownResponse
@@ -92,6 +92,20 @@ def _alter_configs(question: events.AlterConfigs, error: KafkaError) -> alter_co
     )
 
 
+def _alter_client_quotas(
+    question: events.AlterClientQuotas, error: KafkaError
+) -> alter_client_quotas.AlterClientQuotasResponse:
+    return alter_client_quotas.AlterClientQuotasResponse(
+        throttle_time_ms=0,
+        entries=[
+            alter_client_quotas.EntryDataResponse(
+                error_code=error.code, error_message=str(error), entity=entry.entity
+            )
+            for entry in question.request.entries
+        ],
+    )
+
+
 def _alter_partition(question: events.AlterPartition, error: KafkaError) -> AlterPartitionResponse:
     return AlterPartitionResponse(throttle_time_ms=0, error_code=error.code, topics=[])
 
@@ -142,6 +156,7 @@ REFUSALS: Mapping[type, Callable[[Any, KafkaError], object]] = {
     events.CreatePartitions: _create_partitions,
     events.IncrementalAlterConfigs: _incremental_alter_configs,
     events.AlterConfigs: _alter_configs,
+    events.AlterClientQuotas: _alter_client_quotas,
     events.AlterPartition: _alter_partition,
     events.ElectLeaders: _elect_leaders,
     events.AlterReassignments: _alter_reassignments,

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from controller import brokers, configs, deletion, events, isr, leader_elections, reassignment, topics
+from controller import brokers, configs, deletion, events, isr, leader_elections, quotas, reassignment, topics
 from controller.metadata_store import Delete
 from controller.partitions import settle, tell
 from controller.plan import Effects, Plan
@@ -117,6 +117,7 @@ TRANSITIONS: Mapping[type, Callable[[Plan, Any], object]] = {
     events.CreatePartitions: lambda plan, event: topics.grow(plan, event.request),
     events.IncrementalAlterConfigs: lambda plan, event: configs.alter(plan, event.request),
     events.AlterConfigs: lambda plan, event: configs.replace(plan, event.request),
+    events.AlterClientQuotas: lambda plan, event: quotas.alter(plan, event.request),
     events.AlterPartition: _alter_partition,
     events.ElectLeaders: lambda plan, event: leader_elections.elect_leaders(plan, event.request),
     events.AlterReassignments: lambda plan, event: reassignment.alter(plan, event.request),

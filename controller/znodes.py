@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote
 from controller.state import (
     Endpoint,
     Entity,
+    EntityType,
     LeaderAndIsr,
     LeaderRecoveryState,
     LiveBroker,
@@ -345,6 +346,12 @@ def entity_path(entity: Entity) -> str:
     """Of an entity below `/config`; its name is sanitized already where it has to be."""
     kind, name = entity
     return f"{kind.value}/{name}"
+
+
+def is_above_clients(entity: Entity) -> bool:
+    """`users/U/clients` has no configuration; below it are those of the clients of a user."""
+    kind, name = entity
+    return kind is EntityType.USER and name.count("/") == 1
 
 
 class ConfigChange(NamedTuple):

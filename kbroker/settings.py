@@ -8,8 +8,9 @@ controller has to know about configuration: the controller stores texts, the tab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from controller.quotas import Named, named_by, quotas_in
 from controller.rules import Stored
 from controller.state import Entity, EntityType
 from controller.znodes import DEFAULT_ENTITY, desanitize
@@ -49,6 +50,8 @@ class Settings:
         self._broker_id = str(broker_id)
         self._topics: dict[str, Texts] = {}
         self._groups: dict[str, Texts] = {}
+        self._of_clients: dict[str, Texts] = {}
+        """By path: what is stored for users, clients and addresses."""
 
     # -- what is stored
 
@@ -60,6 +63,8 @@ class Settings:
             self.changed([name])
         elif kind == "groups":
             _keep(self._groups, desanitize(name), values)
+        elif kind in ("users", "clients", "ips"):
+            _keep(self._of_clients, path, values)
         elif kind == "brokers" and name in (self._broker_id, DEFAULT_ENTITY):
             is_default = name == DEFAULT_ENTITY
             self.configuration = self.configuration.with_dynamic(
@@ -82,6 +87,12 @@ class Settings:
     def configured_groups(self) -> list[str]:
         """Those for which something is stored."""
         return list(self._groups)
+
+    def quotas(self) -> Iterator[tuple[Named, dict[str, float]]]:
+        """Whose, and which."""
+        for path, values in self._of_clients.items():
+            if (named := named_by(path)) is not None and (found := quotas_in(values)):
+                yield named, found
 
     # -- what the controller asks
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kbroker.context import Context
 from kbroker.handlers.add_offsets_to_txn import add_offsets_to_txn
 from kbroker.handlers.add_partitions_to_txn import add_partitions_to_txn
+from kbroker.handlers.alter_client_quotas import alter_client_quotas
 from kbroker.handlers.alter_configs import alter_configs
 from kbroker.handlers.alter_partition import alter_partition
 from kbroker.handlers.alter_partition_reassignments import alter_partition_reassignments
@@ -24,6 +25,7 @@ from kbroker.handlers.create_topics import create_topics
 from kbroker.handlers.delete_groups import delete_groups
 from kbroker.handlers.delete_records import delete_records
 from kbroker.handlers.delete_topics import delete_topics
+from kbroker.handlers.describe_client_quotas import describe_client_quotas
 from kbroker.handlers.describe_cluster import describe_cluster
 from kbroker.handlers.describe_configs import describe_configs
 from kbroker.handlers.describe_groups import describe_groups
@@ -110,6 +112,8 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Handler(alter_partition_reassignments, Versions(0, 1)),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Handler(list_partition_reassignments, Versions(0, 0)),
     ApiKey.OFFSET_DELETE: Handler(offset_delete, Versions(0, 0)),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Handler(describe_client_quotas, Versions(0, 1)),
+    ApiKey.ALTER_CLIENT_QUOTAS: Handler(alter_client_quotas, Versions(0, 1)),
     ApiKey.DESCRIBE_CLUSTER: Handler(describe_cluster, Versions(0, 2)),
     ApiKey.DESCRIBE_PRODUCERS: Handler(describe_producers, Versions(0, 0)),
     ApiKey.DESCRIBE_TRANSACTIONS: Handler(describe_transactions, Versions(0, 0)),

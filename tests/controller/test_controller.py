@@ -26,6 +26,7 @@ from tests.controller.simulated_store import SimulatedStore
 from tests.controller.virtual_time import now_ms
 from tests.controller.worlds import a_topic
 from wire.api import alter_configs, incremental_alter_configs
+from wire.api.alter_client_quotas import AlterClientQuotasRequest, EntryData
 from wire.api.alter_partition import AlterPartitionRequest, PartitionData, TopicData
 from wire.api.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from wire.api.controlled_shutdown import ControlledShutdownRequest
@@ -469,6 +470,9 @@ QUESTIONS: list[events.Question] = [
             resources=[alter_configs.AlterConfigsResource(resource_type=2, resource_name="t", configs=[])],
             validate_only=False,
         )
+    ),
+    events.AlterClientQuotas(
+        AlterClientQuotasRequest(entries=[EntryData(entity=[], ops=[])], validate_only=False)
     ),
     events.AlterPartition(AlterPartitionRequest(broker_id=1, topics=[]), 3),
     events.ElectLeaders(ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[0])])),
