@@ -1,7 +1,8 @@
 """This broker's way to the active controller, wherever that is: on another broker, here, or not known yet.
 
 An answer that says "I am not the controller" is none: the request is sent again, to whoever is the controller
-by then. So a request may be acted on twice, as with any client.
+by then. So a request may be acted on twice, as with any client. When another controller is heard of, the old
+one's answers are not waited for (`close`): it may be frozen.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class ControllerChannel:
         return await answered
 
     def close(self) -> None:
+        """Let go of the connection. Those who wait for an answer ask again."""
         self._peer.close()
 
 

@@ -53,6 +53,7 @@ LOOK_AFTER_REPLICAS_MS = 1000
 CREATE_TOPICS_VERSION = 7
 CONTROLLED_SHUTDOWN_VERSION = 3
 CONTROLLED_SHUTDOWN_S = 10.0
+LAST_ORDERS_S = 1.0
 QUESTIONS: Mapping[type, Callable[[Any, int], events.Question]] = {
     AlterPartitionRequest: events.AlterPartition,
     ControlledShutdownRequest: lambda request, version: events.ControlledShutdown(request),
@@ -228,8 +229,16 @@ class Membership:
                 continue
             left = len(response.remaining_partitions)
             if response.error_code == ErrorCode.NONE and not left:
+                await self._last_orders()
                 return
             logger.warning("%d partitions have no other leader, error %d", left, response.error_code)
+
+    async def _last_orders(self) -> None:
+        """If the controller is here, let the others hear who leads now."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_ORDERS_S):
+                while not self._peers.is_idle:  # noqa: ASYNC110 -- they are on their way
+                    await asyncio.sleep(LOOK_AGAIN_S)
 
     async def leave(self) -> None:
         if self._looking is not None:
@@ -289,6 +298,7 @@ class Membership:
 
     def _controller_changed(self, broker_id: int) -> None:
         self._broker.metadata.controller_id = broker_id
+        self.channel.close()
         if broker_id != self._broker.node_id:
             self._peers.forget()
 

@@ -53,8 +53,9 @@ class _Asked(NamedTuple):
 class PeerConnection(asyncio.Protocol):
     """One connection, from its opening to its end."""
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, purpose: str) -> None:
         self._client_id = client_id
+        self._purpose = purpose
         self._reader = FrameReader(MOST_REPLY_BYTES)
         self._asked: deque[_Asked] = deque()
         self._last_correlation_id = 0
@@ -65,7 +66,7 @@ class PeerConnection(asyncio.Protocol):
         """Send a request; its response, decoded, or PeerLost."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if not self.is_open or self._transport is None:
-            future.set_exception(PeerLost("the connection is closed"))
+            future.set_exception(PeerLost(f"{self._purpose}: the connection is closed"))
             return future
         key = info_of(type(message)).key
         if key is None:
@@ -81,14 +82,14 @@ class PeerConnection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
-        self._end(PeerLost("the connection was closed"))
+        self._end("it was closed here")
 
-    def _end(self, error: Exception) -> None:
+    def _end(self, why: object) -> None:
         self.is_open = False
         asked, self._asked = self._asked, deque()
         for one in asked:
             if not one.answer.done():
-                one.answer.set_exception(error)
+                one.answer.set_exception(PeerLost(f"{self._purpose}: the connection has ended: {why}"))
 
     # -- called by the event loop
 
@@ -97,7 +98,7 @@ class PeerConnection(asyncio.Protocol):
         self.is_open = True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(PeerLost(f"the connection broke: {exc}" if exc else "the other broker hung up"))
+        self._end(exc or "the other broker hung up")
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -142,7 +143,7 @@ class Peer:
                 return await connection.ask(message, version)
         except TimeoutError:
             self.close()
-            raise PeerLost(f"no answer in {timeout_s} s") from None
+            raise PeerLost(f"{self._purpose}: no answer in {timeout_s:g} s") from None
 
     async def _connected(self) -> PeerConnection:
         async with self._opening:
@@ -154,7 +155,9 @@ class Peer:
                 raise PeerLost(f"{self._purpose}: the broker is not there")
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                    _, protocol = await self._open(lambda: PeerConnection(self._client_id), *address)
+                    _, protocol = await self._open(
+                        lambda: PeerConnection(self._client_id, self._purpose), *address
+                    )
             except (OSError, TimeoutError) as error:
                 raise PeerLost(
                     f"{self._purpose}: cannot connect to {address[0]}:{address[1]}: {error}"

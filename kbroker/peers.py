@@ -79,6 +79,11 @@ class Peers:
             line.is_moving = True
             self._spawn(self._move(line))
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether everybody has answered everything."""
+        return not any(line.is_moving for line in self._lines.values())
+
     def forget(self) -> None:
         """Send nothing of what has not been sent."""
         for line in self._lines.values():
@@ -104,9 +109,7 @@ class Peers:
     def _new_line(self, broker_id: int) -> _Line:
         purpose = f"orders to broker {broker_id}"
         client_id = f"controller-{self._broker_id}"
-        return _Line(
-            Peer(client_id, purpose, self._open_connection, lambda: self._addresses.get(broker_id)), purpose
-        )
+        return _Line(Peer(client_id, purpose, self._open_connection, lambda: self._addresses.get(broker_id)))
 
     async def _move(self, line: _Line) -> None:
         """Send what is in the line, until nothing is."""
@@ -116,7 +119,7 @@ class Peers:
                 response = await line.peer.ask(request.message, request.version, self._timeout_s)
             except PeerLost as error:
                 if line.requests:
-                    logger.info("%s: %s", line.purpose, error)
+                    logger.info("%s", error)
                     await asyncio.sleep(RETRY_S)
                 continue
             if line.requests and line.requests[0] is request:
@@ -130,9 +133,8 @@ class Peers:
 class _Line:
     """What is to be sent to one broker."""
 
-    def __init__(self, peer: Peer, purpose: str) -> None:
+    def __init__(self, peer: Peer) -> None:
         self.peer = peer
-        self.purpose = purpose
         self.requests: deque[ControlRequest] = deque()
         self.is_moving = False
         self.is_over = False

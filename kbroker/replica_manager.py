@@ -199,7 +199,8 @@ class ReplicaManager:
         """Lead or follow, as the controller orders; KafkaError for an old order, or one that cannot be."""
         partition = self._partitions.get((topic, state.partition_index))
         if partition is None:
-            log = self._logs.create((topic, state.partition_index), self._now_ms(), topic_id)
+            place = (topic, state.partition_index)
+            log = self._logs.create(place, self._now_ms(), topic_id, is_new=state.is_new)
             if log.topic_id not in (None, ZERO_UUID, topic_id) and topic_id != ZERO_UUID:
                 raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
             partition = HostedPartition(topic, topic_id, state.partition_index, log)

@@ -251,6 +251,28 @@ def test_the_controller_is_found_where_it_is_by_then() -> None:
     run(test())
 
 
+def test_a_controller_that_is_frozen_is_not_waited_for_once_there_is_another() -> None:
+    async def test() -> None:
+        async with (
+            OtherBroker(lambda number, message: SILENCE) as frozen,
+            OtherBroker(lambda number, message: GRANTED) as new,
+        ):
+            where = [Whereabouts(2, frozen.address)]
+            open_connection = asyncio.get_running_loop().create_connection
+            channel = ControllerChannel(
+                1, open_connection, lambda: where[0], lambda message, version: Parked()
+            )
+            asking = asyncio.ensure_future(channel.ask(shutdown(1), 3, 10))
+            await frozen.was_asked.wait()
+            where[0] = Whereabouts(3, new.address)
+            channel.close()
+            async with asyncio.timeout(5):
+                assert (await asking).error_code == 0
+            channel.close()
+
+    run(test())
+
+
 def test_this_broker_may_be_the_controller_itself() -> None:
     async def test() -> None:
         def decide(message: Any, version: int) -> Parked:
