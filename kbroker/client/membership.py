@@ -87,6 +87,8 @@ class GroupMember:
         self._must_join = threading.Event()
         self._must_join.set()
         self._heartbeats: _Heartbeats | None = None
+        self._shared_out: dict[str, int] = {}
+        """What this member, as the leader, has shared out: topics, and how many partitions they had."""
 
     @property
     def must_join(self) -> bool:
@@ -126,6 +128,12 @@ class GroupMember:
             return False
         return True
 
+    def look_at_topics(self) -> None:
+        """The leader joins again if there are other partitions now than those that it has shared out."""
+        if self._shared_out and self._sizes(self._shared_out) != self._shared_out:
+            self._cluster.forget()
+            self._must_join.set()
+
     def leave(self) -> None:
         """Tell the group, if it can be told; otherwise it finds out by itself."""
         self._stop_heartbeats()
@@ -146,14 +154,15 @@ class GroupMember:
     def _joined(self) -> list[TopicPartition]:
         joined = self._ask_to_join()
         self.generation = joined.generation_id
+        self._shared_out = {}
         mine, everyones = self.member_id, []
         if joined.leader == mine:
             subscriptions = {one.member_id: subscribed_topics(one.metadata) for one in joined.members}
+            self._shared_out = self._sizes(name for names in subscriptions.values() for name in names)
+            assignment = range_assignment(subscriptions, self._shared_out)
             everyones = [
                 SyncGroupRequestAssignment(member_id=member_id, assignment=assignment_bytes(partitions))
-                for member_id, partitions in range_assignment(
-                    subscriptions, self._sizes(subscriptions)
-                ).items()
+                for member_id, partitions in assignment.items()
             ]
         request = SyncGroupRequest(
             group_id=self.group,
@@ -191,12 +200,10 @@ class GroupMember:
         """The others may take as long to join."""
         return REBALANCE_TIMEOUT_MS / 1000 + self._cluster.timeout_s
 
-    def _sizes(self, subscriptions: Mapping[str, Sequence[str]]) -> dict[str, int]:
-        """The numbers of partitions of the topics that are there."""
-        subscribed = {topic for topics in subscriptions.values() for topic in topics}
-        return {
-            topic.name: len(topic.partitions) for topic in self._cluster.topics() if topic.name in subscribed
-        }
+    def _sizes(self, topics: Iterable[str]) -> dict[str, int]:
+        """The numbers of partitions of those that are there."""
+        wanted = set(topics)
+        return {topic.name: len(topic.partitions) for topic in self._cluster.topics() if topic.name in wanted}
 
     def _commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         topics = [

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 POLL_MS = 500
 COMMIT_S = 1.0
+LOOK_AT_TOPICS_S = 30.0
 
 
 def add_to(commands: Verbs) -> None:
@@ -118,7 +119,7 @@ class Consumption:
 
         Where nothing was committed, the beginning is, so that what comes there meanwhile is not missed.
         """
-        last_commit = time.monotonic()
+        last_commit = last_look = time.monotonic()
         try:
             while not (self.is_over or member.must_join):
                 if has_ended(reader, ends):
@@ -127,6 +128,9 @@ class Consumption:
                 if time.monotonic() - last_commit >= COMMIT_S:
                     commit(member, reader, committed)
                     last_commit = time.monotonic()
+                if time.monotonic() - last_look >= LOOK_AT_TOPICS_S:
+                    member.look_at_topics()
+                    last_look = time.monotonic()
         finally:
             commit(member, reader, committed)
         return self.is_over

@@ -19,6 +19,7 @@ from kbroker.client.fetching import Reader
 from kbroker.client.membership import GroupMember, range_assignment
 from kbroker.client.offsets import EARLIEST, LATEST, list_offsets
 from kbroker.client.producing import Producer, murmur2
+from kbroker.client.topics import add_partitions
 from kbroker.testing import Broker
 from wire.compression import Codec
 
@@ -204,6 +205,19 @@ def test_a_member_that_was_forgotten_joins_again(broker: Broker, cluster: Cluste
     assert member.member_id != first
     member.leave()
     assert broker.group("forgetful").state == "Empty"
+
+
+def test_the_leader_shares_out_anew_when_a_topic_grows(broker: Broker, cluster: Cluster) -> None:
+    broker.create_topic("growing")
+    member = GroupMember(cluster, "growers", ["growing"])
+    assert member.join() == [("growing", 0)]
+    member.look_at_topics()
+    assert not member.must_join
+    add_partitions(cluster, "growing", 2)
+    member.look_at_topics()
+    assert member.must_join
+    assert member.join() == [("growing", 0), ("growing", 1)]
+    member.leave()
 
 
 def test_heartbeats_tell_of_a_rebalance(broker: Broker, cluster: Cluster) -> None:
