@@ -85,7 +85,9 @@ def resource(broker: Broker, asked: DescribeConfigsResource) -> Resource:
         return BrokerResource(configuration)
     if asked.resource_type == GROUP and name:
         return GroupResource(configuration, broker.settings.stored_of_group(name))
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {asked.resource_type} have no keys")
+    raise KafkaError(
+        ErrorCode.INVALID_REQUEST, f"no configuration belongs to {name!r} of type {asked.resource_type}"
+    )
 
 
 def shown(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
