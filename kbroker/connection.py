@@ -1,9 +1,10 @@
 """One client connection: bytes to requests, replies to bytes, in the order of the requests.
 
 Rules:
-- Every request that arrived in one read is handled in that same turn of the loop, and all replies leave in
-  one write. Reads go into the broker's one receive buffer, which the next read overwrites: nothing keeps a
-  view of a request beyond its turn, and what has to wait is copied.
+- The requests that arrived in one read are handled in that same turn of the loop, or the first
+  `MAX_IN_A_TURN` of them, so that others get their turn; all replies leave in one write. Reads go into the
+  broker's one receive buffer, which the next read overwrites: nothing keeps a view of a request beyond its
+  turn, and what has to wait is copied.
 - Each request that waits for its reply has a `Slot` in a queue; replies leave from the front of it. While
   the queue holds a parked request, the requests behind it wait unread in the `backlog`, except that a
   Produce does not wait for a Produce: it is appended at once, and acknowledged in its turn (conformance 1).
@@ -44,6 +45,7 @@ PRODUCE = b"\0\0"
 """How a Produce request begins: with its API key."""
 
 MAX_SLOTS = 1000
+MAX_IN_A_TURN = 500
 LARGE_REPLY_BYTES = 256 * 1024
 
 
@@ -125,15 +127,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._in_turn = self.has_moved = True
+        number = 0
         try:
-            for request in self._reader.feed(self._broker.receive_buffer[:nbytes]):
-                if self._backlog or (self._must_wait(request) and self._must_wait_even_now(request)):
+            for number, request in enumerate(self._reader.feed(self._broker.receive_buffer[:nbytes])):
+                if (
+                    self._backlog
+                    or number == MAX_IN_A_TURN
+                    or (self._must_wait(request) and self._must_wait_even_now(request))
+                ):
                     self._backlog.append(bytes(request))
                 else:
                     self._handle(request)
         except WireError as error:
             self._end(str(error))
-        self._end_turn()
+        self._end_turn(MAX_IN_A_TURN - number)
 
     def pause_writing(self) -> None:
         self._client_is_slow = True
@@ -196,14 +203,12 @@ class Connection(asyncio.BufferedProtocol):
         except (WireError, HangUp) as error:
             self._end(str(error))
 
-    def _end_turn(self) -> None:
-        """Carry out what was staged, go on with what had to wait, send what is ready."""
+    def _end_turn(self, room: int) -> None:
+        """Carry out what was staged, go on with `room` requests that had to wait, send what is ready."""
         self._broker.end_turn()
         self._collect()
-        while self._backlog and not self._must_wait(self._backlog[0]):
-            self._handle(memoryview(self._backlog.popleft()))
-            self._broker.end_turn()
-            self._collect()
+        if self._backlog:
+            self._go_on(room)
         self._in_turn = False
         self._write()
         if self._ending is not None and not self._slots:
@@ -212,6 +217,20 @@ class Connection(asyncio.BufferedProtocol):
             held_bytes = self._reader.buffered_bytes + sum(map(len, self._backlog))
             self._broker.connections.holds(self, held_bytes)
         self._read(not (self._backlog or self._client_is_slow or self._resting))
+
+    def _go_on(self, room: int) -> None:
+        """Handle what had to wait. What one turn has no room for is left to the next one."""
+        while self._backlog:
+            request = self._backlog[0]
+            if self._must_wait(request) and self._must_wait_even_now(request):
+                break
+            if room <= 0:
+                self._schedule_resuming()
+                break
+            room -= 1
+            self._handle(memoryview(self._backlog.popleft()))
+        self._broker.end_turn()
+        self._collect()
 
     @property
     def awaits_reply(self) -> bool:
@@ -234,14 +253,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def slot_filled(self) -> None:
         """The reply of a slot is known. What is ready is sent once per turn of the loop."""
-        if not self._in_turn and not self._send_is_scheduled:
+        if not self._in_turn:
+            self._schedule_resuming()
+
+    def _schedule_resuming(self) -> None:
+        if not self._send_is_scheduled:
             self._send_is_scheduled = True
             asyncio.get_running_loop().call_soon(self._resume)
 
     def _resume(self) -> None:
         self._send_is_scheduled = False
         self._in_turn = True
-        self._end_turn()
+        self._end_turn(MAX_IN_A_TURN)
 
     def _send(self, buffers: list[Buffer]) -> None:
         """Queue a reply for the end of the turn; a large one leaves at once, so that they do not pile up."""

@@ -20,6 +20,7 @@ from tests.kbroker.harness import WAIT_S, RawClient
 from wire.api import ApiKey
 from wire.api.api_versions import ApiVersionsRequest
 from wire.api.metadata import MetadataRequest
+from wire.headers import encode_request_header
 from wire.schema import Versions
 
 CONTEXT = Context(12, None)
@@ -335,5 +336,33 @@ def test_replies_that_are_not_read_make_the_next_ones_small() -> None:
             assert broker.fetch_max_bytes == MEBIBYTE
             await asyncio.wait_for(deaf[1].reader.readexactly(16 * MEBIBYTE), WAIT_S)
             await until(lambda: broker.fetch_max_bytes == usual)
+
+    run(scenario())
+
+
+def test_a_client_that_sends_thousands_of_requests_at_once_does_not_keep_others_waiting() -> None:
+    """It gets its answers all the same, in order (conformance 1)."""
+    handled = []
+
+    def count(broker: Broker, context: Context, request: object) -> object:
+        handled.append(context.client_id)
+        return HANDLERS[ApiKey.API_VERSIONS].handle(broker, context, request)
+
+    def asking(client_id: str, correlation_id: int) -> bytes:
+        body = encode_request_header(ApiKey.API_VERSIONS, 0, correlation_id, client_id)
+        return struct.pack(">i", len(body)) + body
+
+    async def scenario() -> None:
+        async with scene({ApiKey.API_VERSIONS: Handler(count, Versions(0, 4))}) as it:
+            eager, modest = await it.connect(), await it.connect()
+            await until(lambda: len(it.broker.connections) == 2)
+            eager.writer.write(b"".join(asking("eager", number) for number in range(12_000)))
+            await until(lambda: bool(handled))
+            modest.writer.write(asking("modest", 0))
+            assert await modest.has_reply()
+            assert handled.index("modest") < 6_000
+            for number in range(12_000):
+                size = struct.unpack(">i", await eager.reader.readexactly(4))[0]
+                assert (await eager.reader.readexactly(size))[:4] == struct.pack(">i", number)
 
     run(scenario())
