@@ -46,3 +46,13 @@ def test_the_wheel_has_the_four_packages_and_a_command_that_starts(tmp_path: Pat
         command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
     )
     assert result.stdout == f"kbroker {__version__}\n"
+
+    offered = subprocess.run(
+        [sys.executable, "-m", "pytest", "--fixtures"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "kafka_broker" in offered.stdout, offered.stdout + offered.stderr
