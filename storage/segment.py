@@ -52,6 +52,7 @@ DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 
+LEAST_READ_BYTES = 4096
 REMEMBERED_POSITIONS = 64
 SPAN = struct.Struct(">qi11xi")
 """Base offset, length and last offset delta of a batch, where the rest of its header does not matter."""
@@ -484,16 +485,17 @@ class LogSegment:
             part = self._searching(lambda: self._part(position, max_bytes, end))
             if part is not None:
                 return part
-        # Never less than a header: the walk over the batches begins with one, whatever the limit.
-        data = self.file.read(position, min(max(max_bytes, HEADER_SIZE), end_position - position))
-        size, next_offset = len(data), end_offset
-        if position + size != end_position:
-            size, next_offset = self._searching(lambda: self._whole_batches(data, position))
-        if not size:
+        # More than a small limit allows: the first batch is likely to be wanted whatever its size.
+        data = self.file.read(position, min(max(max_bytes, LEAST_READ_BYTES), end_position - position))
+        size, next_offset = min(max_bytes, len(data)), end_offset
+        if SPAN.unpack_from(data)[1] + LOG_OVERHEAD > size:
             if not min_one_batch:
                 return SegmentRead(b"", offset)
-            data, next_offset = self._one_batch(position)
+            data, next_offset = self._one_batch(data, position)
             size = len(data)
+        elif position + size != end_position:
+            limit = size
+            size, next_offset = self._searching(lambda: self._whole_batches(data, position, limit))
         if position < self._appended_from and (position, position + size) not in self._checked:
             end_offset = end_offset if position + size == end_position else self._offset_at(position + size)
             size, next_offset = self._check(memoryview(data)[:size], offset, position, end_offset)
@@ -526,29 +528,31 @@ class LogSegment:
         self._remember(next_offset, stop)
         return SegmentRead(cast(Buffer, self.file.part(position, stop - position)), next_offset)
 
-    def _whole_batches(self, data: bytes, begin: int) -> tuple[int, int]:
-        """How many bytes of `data`, read from `begin` on, are whole batches, and the offset after them.
+    def _whole_batches(self, data: bytes, begin: int, limit: int) -> tuple[int, int]:
+        """How many of the first `limit` bytes of `data`, read from `begin` on, are whole batches, and the
+        offset after them.
 
         The offset index knows a batch close to the end, which spares walking over all of them.
         """
         size = last = 0
-        if len(data) > 2 * self._index_interval:
-            entry = self.offset_index.lookup_position(begin + len(data) - HEADER_SIZE)
+        if limit > 2 * self._index_interval:
+            entry = self.offset_index.lookup_position(begin + limit - HEADER_SIZE)
             if entry.position > begin:
                 size = last = entry.position - begin
                 index_repair.check_entry(self, entry, data, size)
-        limit = len(data) - HEADER_SIZE
-        while size <= limit:
+        while size <= limit - HEADER_SIZE:
             following = size + SPAN.unpack_from(data, size)[1] + LOG_OVERHEAD
-            if not size < following <= len(data):
+            if not size < following <= limit:
                 break
             last, size = size, following
         header = header_at(self.path, data, last, begin + last)
         return size, header.next_offset if last < size else header.base_offset
 
-    def _one_batch(self, position: int) -> tuple[bytes, int]:
-        header = header_at(self.path, self.file.read(position, HEADER_SIZE), 0, position)
-        return self.file.read(position, header.size), header.next_offset
+    def _one_batch(self, data: bytes, position: int) -> tuple[bytes, int]:
+        """The batch that `data`, read from `position` on, begins with."""
+        header = header_at(self.path, data, 0, position)
+        whole = data[: header.size] if header.size <= len(data) else self.file.read(position, header.size)
+        return whole, header.next_offset
 
     def mark_checked(self, begin: int, end: int) -> None:
         """What lies between these positions was verified by others."""

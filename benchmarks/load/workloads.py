@@ -21,6 +21,7 @@ from wire.api.init_producer_id import InitProducerIdRequest, InitProducerIdRespo
 from wire.api.metadata import MetadataRequest, MetadataRequestTopic
 from wire.api.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from wire.compression import Codec
+from wire.errors import ErrorCode
 from wire.record_batch import BatchHeader, batch_headers
 from wire.records import BatchBuilder
 
@@ -123,6 +124,9 @@ def idempotent_produce(client: Client, *, in_flight: int) -> Load:
     """Each batch has the sequence that follows."""
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
     given = client.ask(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
+    while given.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  # Kafka, just after it has started
+        time.sleep(0.1)
+        given = client.ask(ApiKey.INIT_PRODUCER_ID, request, InitProducerIdResponse)
     check([given])
     frames = [
         produce_frame(

@@ -196,4 +196,4 @@ def test_only_what_is_read_for_the_first_time_is_searched_for(disk: SimulatedDis
     read = segment.file.read
     segment.file.read = lambda position, length: reads.append(length) or read(position, length)  # type: ignore
     log.read(offset, 1000)
-    assert reads == [1000]
+    assert len(reads) == 1
