@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from compat_tests.clients.program import Member, Program
 from tests.kbroker.harness import BrokerProcess
 
 FAST_GROUPS = ("group.initial.rebalance.delay.ms=0", "group.min.session.timeout.ms=1000")
+OPTIONS = [word for setting in FAST_GROUPS for word in ("--set", setting)]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -23,11 +25,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    options = [word for setting in FAST_GROUPS for word in ("--set", setting)]
-    broker = BrokerProcess(tmp_path_factory.mktemp("broker") / "broker.log", *options)
+    broker = BrokerProcess(tmp_path_factory.mktemp("broker") / "broker.log", *OPTIONS)
     yield broker
     assert broker.stop() == 0
     assert "Traceback" not in broker.log.read_text()
+
+
+@pytest.fixture
+def mortal_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Starts a broker of the test's own, on what the last one left behind."""
+    brokers: list[BrokerProcess] = []
+
+    def start(**options: Any) -> BrokerProcess:
+        brokers.append(BrokerProcess(tmp_path / "broker.log", *OPTIONS, **options))
+        return brokers[-1]
+
+    yield start
+    for broker in brokers:
+        broker.stop(signal.SIGKILL)
 
 
 @pytest.fixture
@@ -46,6 +61,22 @@ def client(
     program = Program(request.cls.command, broker.address, log, request.cls.lacks)
     yield program
     program.close()
+
+
+@pytest.fixture
+def another(
+    request: pytest.FixtureRequest, broker: BrokerProcess, tmp_path: Path
+) -> Iterator[Callable[..., Program]]:
+    """Starts another process of the class's client."""
+    programs: list[Program] = []
+
+    def start(address: str = broker.address) -> Program:
+        programs.append(Program(request.cls.command, address, tmp_path / f"client-{len(programs)}.log"))
+        return programs[-1]
+
+    yield start
+    for program in programs:
+        program.kill()
 
 
 @pytest.fixture

@@ -18,12 +18,13 @@ produce(topic, records=[{key, value, headers: [[name, value]], partition, timest
 consume(topic, starts={"0": 17}, count, reset="none", timeout_ms=30000)
         -> {"records": [{partition, offset, key, value, headers, timestamp}]}
     At most `count`, without a group.
-member(group, topics=["t"] or pattern="^t", assignor="range" or "cooperative", instance_id=null, count=null)
+member(group, topics=["t"] or pattern="^t", assignor="range" or "cooperative", instance_id=null, count=null,
+        session_ms=10000)
         -> {"assigned": [[topic, partition]]}, at each change, all that it has now
         -> {"records": [[topic, partition, offset, value]]}
         -> {"left": true}, as the last line
     Starts at the earliest record, commits what it has reported; leaves by itself after `count` records.
-    Heartbeats every 200 ms, a session of 1500 ms, metadata at most 500 ms old.
+    Heartbeats every 200 ms; metadata at most 500 ms old.
 offsets(topic, at="earliest" or "latest" or milliseconds) -> {"offsets": {"0": 17}}
 create_topic(topic, partitions, configs={}) -> {}
 delete_topic(topic) -> {}

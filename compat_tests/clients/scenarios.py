@@ -21,7 +21,6 @@ import random
 import signal
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -31,6 +30,7 @@ from compat_tests.clients.program import ClientError, Member, Program, Record, u
 from tests.kbroker.harness import BrokerProcess
 
 Join = Callable[..., Member]
+Another = Callable[..., Program]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 MANY = 100_000
@@ -250,10 +250,10 @@ class RecordScenarios(Client):
 
     @pytest.mark.feature("offsets out of range")
     def test_out_of_range_at_the_end_only_what_is_new_is_read(
-        self, client: Program, join: Join, topic: str, broker: BrokerProcess, tmp_path: Path
+        self, client: Program, another: Another, topic: str
     ) -> None:
         produce(client, topic, numbered(0, 10))
-        reader = Program(self.command, broker.address, tmp_path / "reader.log")
+        reader = another()
         reader.tell("consume", topic=topic, starts={"0": 1000}, count=1, reset="latest", timeout_ms=30_000)
         number = 10
         while (found := reader.answer(0.1)) is None:
@@ -332,7 +332,7 @@ class GroupScenarios(Client):
         self, client: Program, neutral: Neutral, join: Join, topic: str
     ) -> None:
         neutral.create_topic(topic, 4)
-        first, second = members = [join(group=topic, topics=[topic]) for _ in range(2)]
+        first, second = members = [join(group=topic, topics=[topic], session_ms=1500) for _ in range(2)]
         self.share_out(members, 4)
         produce(client, topic, numbered(0, 200, 4))
         until(members, lambda: len(first.read) + len(second.read) >= 200)
@@ -518,23 +518,18 @@ class RestartScenarios(Client):
     """A broker that dies and comes back at the same address, with clients that live on."""
 
     @pytest.mark.feature("broker restart")
-    def test_clients_survive_the_death_of_the_broker(self, join: Join, topic: str, tmp_path: Path) -> None:
+    def test_clients_survive_the_death_of_the_broker(
+        self, mortal_broker: Callable[..., BrokerProcess], another: Another, join: Join, topic: str
+    ) -> None:
         """conformance 88, 89: kill -9 under a producer and a group, and nothing is lost or written twice."""
-        log = tmp_path / "broker.log"
-        settings = (
-            "--set",
-            "group.initial.rebalance.delay.ms=0",
-            "--set",
-            "group.min.session.timeout.ms=1000",
-        )
-        broker = BrokerProcess(log, *settings)
-        client = Program(self.command, broker.address, tmp_path / "client.log")
+        broker = mortal_broker()
+        client = another(broker.address)
         idempotent = {"idempotent": "idempotent" not in self.lacks}
         produce(client, topic, numbered(0, 100), **idempotent)
         member = join(broker.address, group=topic, topics=[topic])
         until([member], lambda: len(member.read) >= 100)
         broker.stop(signal.SIGKILL)
-        broker = BrokerProcess(log, *settings, listener=f"PLAINTEXT://{broker.address}")
+        broker = mortal_broker(listener=f"PLAINTEXT://{broker.address}")
         assert lie_at(produce(client, topic, numbered(100, 200), **idempotent), 100, 200)
         until([member], lambda: set(member.values) == set(range(200)))
         member.leave()

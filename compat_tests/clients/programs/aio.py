@@ -129,12 +129,13 @@ async def member(
     assignor: str = "range",
     instance_id: str | None = None,
     count: int | None = None,
+    session_ms: int = SESSION_MS,
 ) -> Any:
     reader = consumer(
         group_id=group,
         auto_offset_reset="earliest",
         group_instance_id=instance_id,
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=session_ms,
         heartbeat_interval_ms=HEARTBEAT_MS,
     )
     reader.subscribe(topics=topics or (), pattern=pattern, listener=Reporter())

@@ -132,12 +132,13 @@ def member(
     assignor: str = "range",
     instance_id: str | None = None,
     count: int | None = None,
+    session_ms: int = SESSION_MS,
 ) -> Any:
     options: dict[str, Any] = {
         "group.id": group,
         "auto.offset.reset": "earliest",
         "partition.assignment.strategy": ASSIGNORS[assignor],
-        "session.timeout.ms": SESSION_MS,
+        "session.timeout.ms": session_ms,
         "heartbeat.interval.ms": HEARTBEAT_MS,
     }
     if instance_id is not None:

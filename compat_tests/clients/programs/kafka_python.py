@@ -136,23 +136,28 @@ def member(
     assignor: str = "range",
     instance_id: str | None = None,
     count: int | None = None,
+    session_ms: int = SESSION_MS,
 ) -> Any:
     reader = consumer(
         group_id=group,
         auto_offset_reset="earliest",
         group_instance_id=instance_id,
         partition_assignment_strategy=[ASSIGNORS[assignor]],
-        session_timeout_ms=SESSION_MS,
+        session_timeout_ms=session_ms,
         heartbeat_interval_ms=HEARTBEAT_MS,
     )
     reader.subscribe(topics=topics or (), pattern=pattern, listener=Reporter())
     got = 0
     while not told_to_leave() and (count is None or got < count):
-        found = reader.poll(POLL_MS, max_records=None if count is None else count - got)
-        for place, records in found.items():
-            got += len(records)
-            report(records=[[*place, record.offset, to_text(record.value)] for record in records])
-            reader.commit({place: OffsetAndMetadata(records[-1].offset + 1, "", -1)})
+        try:
+            for place, records in reader.poll(
+                POLL_MS, max_records=None if count is None else count - got
+            ).items():
+                got += len(records)
+                report(records=[[*place, record.offset, to_text(record.value)] for record in records])
+                reader.commit({place: OffsetAndMetadata(records[-1].offset + 1, "", -1)})
+        except errors.KafkaConnectionError:
+            continue  # the next poll tries again, and what comes then commits this as well
     reader.close()
     return {"left": True}
 

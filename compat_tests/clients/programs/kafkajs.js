@@ -4,7 +4,7 @@
 const readline = require('node:readline')
 const { CompressionTypes, Kafka, Partitioners, logLevel } = require('kafkajs')
 
-const SESSION_MS = 1500
+const SESSION_MS = 10000
 const HEARTBEAT_MS = 200
 const METADATA_MS = 500
 const MOST_AT_ONCE = 2000 // one send is one batch per partition
@@ -117,10 +117,10 @@ function received(partition, { offset, key, value, headers, timestamp }) {
   }
 }
 
-async function member({ group, topics, count = null }) {
+async function member({ group, topics, count = null, session_ms = SESSION_MS }) {
   const consumer = kafka.consumer({
     groupId: group,
-    sessionTimeout: SESSION_MS,
+    sessionTimeout: session_ms,
     rebalanceTimeout: 10000,
     heartbeatInterval: HEARTBEAT_MS,
     metadataMaxAge: METADATA_MS,

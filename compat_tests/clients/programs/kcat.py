@@ -124,12 +124,13 @@ def member(
     assignor: str = "range",
     instance_id: str | None = None,
     count: int | None = None,
+    session_ms: int = SESSION_MS,
 ) -> Any:
     settings = {
         "auto.offset.reset": "earliest",
         "auto.commit.interval.ms": 100,
         "partition.assignment.strategy": ASSIGNORS[assignor],
-        "session.timeout.ms": SESSION_MS,
+        "session.timeout.ms": session_ms,
         "heartbeat.interval.ms": HEARTBEAT_MS,
         "topic.metadata.refresh.interval.ms": METADATA_MS,
     }

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-SESSION_MS = 1500
+SESSION_MS = 10_000
 HEARTBEAT_MS = 200
 METADATA_MS = 500
 LARGEST_RECORD = 8 << 20

@@ -194,7 +194,7 @@ func member(request *lines.Request) (lines.Answer, error) {
 		kgo.ConsumeTopics(request.Topics...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.Balancers(balancers[request.Assignor]),
-		kgo.SessionTimeout(lines.Session),
+		kgo.SessionTimeout(request.Session()),
 		kgo.HeartbeatInterval(lines.Heartbeat),
 		kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(),

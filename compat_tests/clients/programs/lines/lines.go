@@ -13,7 +13,7 @@ import (
 
 // What members are configured with, so that a rebalance takes a moment.
 const (
-	Session       = 1500 * time.Millisecond
+	Session       = 10 * time.Second
 	Heartbeat     = 200 * time.Millisecond
 	Metadata      = 500 * time.Millisecond
 	LargestRecord = 8 << 20 // so that it is the broker that refuses what is too large
@@ -68,6 +68,7 @@ type Request struct {
 	Count      int               `json:"count"`
 	Reset      string            `json:"reset"`
 	TimeoutMs  int               `json:"timeout_ms"`
+	SessionMs  int               `json:"session_ms"`
 	At         any               `json:"at"`
 	Partitions json.RawMessage   `json:"partitions"`
 	Configs    map[string]string `json:"configs"`
@@ -83,6 +84,14 @@ func (request *Request) PartitionCount() (count int32) {
 func (request *Request) PartitionList() (list []int32) {
 	_ = json.Unmarshal(request.Partitions, &list)
 	return list
+}
+
+// Session of a member.
+func (request *Request) Session() time.Duration {
+	if request.SessionMs == 0 {
+		return Session
+	}
+	return time.Duration(request.SessionMs) * time.Millisecond
 }
 
 // Timeout of a request to consume.

@@ -48,7 +48,6 @@ func config() *sarama.Config {
 	config.Consumer.Return.Errors = true
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
 	config.Consumer.Offsets.AutoCommit.Enable = false
-	config.Consumer.Group.Session.Timeout = lines.Session
 	config.Consumer.Group.Heartbeat.Interval = lines.Heartbeat
 	return config
 }
@@ -270,6 +269,7 @@ func member(request *lines.Request) (lines.Answer, error) {
 	}
 	config := config()
 	config.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{strategies[request.Assignor]}
+	config.Consumer.Group.Session.Timeout = request.Session()
 	config.Consumer.Group.InstanceId = request.InstanceID
 	group, err := sarama.NewConsumerGroup(addresses, request.Group, config)
 	if err != nil {
