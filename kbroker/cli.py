@@ -45,11 +45,24 @@ def argument_parser() -> argparse.ArgumentParser:
         spark,
         start,
         topics,
+        transactions,
     )
 
     parser = argparse.ArgumentParser(prog="kbroker", description="A Kafka-compatible message broker.")
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (start, topics, produce, consume, groups, configs, cluster, spark, check, dump):
+    for command in (
+        start,
+        topics,
+        produce,
+        consume,
+        groups,
+        transactions,
+        configs,
+        cluster,
+        spark,
+        check,
+        dump,
+    ):
         command.add_to(commands)
     return parser
