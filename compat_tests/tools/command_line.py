@@ -24,6 +24,7 @@ MAINS = {
     "kafka-log-dirs": f"{TOOLS}.LogDirsCommand",
     "kafka-broker-api-versions": f"{TOOLS}.BrokerApiVersionsCommand",
     "kafka-leader-election": f"{TOOLS}.LeaderElectionCommand",
+    "kafka-metadata-quorum": f"{TOOLS}.MetadataQuorumCommand",
     "kafka-reassign-partitions": f"{TOOLS}.reassign.ReassignPartitionsCommand",
     "kafka-transactions": f"{TOOLS}.TransactionsCommand",
     "kafka-producer-perf-test": f"{TOOLS}.ProducerPerformance",

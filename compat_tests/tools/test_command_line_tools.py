@@ -166,6 +166,27 @@ class TestConfigs:
         run("kafka-configs", "--alter", *words, "--delete-config", key)
         assert not any(f"{key}={value} " in line for line in run("kafka-configs", "--describe", *words))
 
+    def test_quotas_are_set_and_unset(self, run: CommandLine, topic: str) -> None:
+        user, client = ("--entity-type", "users"), ("--entity-type", "clients")
+        entity = (*user, "--entity-name", topic, *client, "--entity-name", "c")
+        quotas = "producer_byte_rate=1024,request_percentage=12.5"
+        run("kafka-configs", "--alter", *entity, "--add-config", quotas)
+        [told] = run("kafka-configs", "--describe", *entity)
+        assert told.startswith(f"Quota configs for user-principal '{topic}', client-id 'c' are ")
+        assert set(told.rpartition(" are ")[2].split(", ")) == {
+            "producer_byte_rate=1024.0",
+            "request_percentage=12.5",
+        }
+        keys = "producer_byte_rate,request_percentage"
+        run("kafka-configs", "--alter", *entity, "--delete-config", keys)
+        assert run("kafka-configs", "--describe", *entity) == []
+
+    def test_what_only_kraft_has_is_not_supported(self, run: CommandLine) -> None:
+        """As by Kafka before KRaft: said at once, and nothing hangs."""
+        done = run.run("kafka-metadata-quorum", "describe", "--status")
+        assert done.status != 0
+        assert "does not support DESCRIBE_QUORUM" in done.err + done.out
+
 
 class TestRecords:
     @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
