@@ -14,7 +14,7 @@ The convention, for whoever adds a client or a test:
   means that the test did not run here; the table keeps quiet about it.
 
 conftest.py writes `client` and `feature` into pytest's JUnit report. `make compat` runs the tests and then
-`python -m compat_tests.features REPORT`, which rewrites the lines between the two markers of the document.
+`python -m compat_tests.features REPORT...`, which rewrites the lines between the two markers of the document.
 """
 
 from __future__ import annotations
@@ -82,10 +82,11 @@ class Cell:
         return "-" if self.lacks else ""
 
 
-def results(report: Path) -> dict[str, dict[str, Cell]]:
+def results(*reports: Path) -> dict[str, dict[str, Cell]]:
     """By client and feature."""
     found: dict[str, dict[str, Cell]] = defaultdict(lambda: defaultdict(Cell))
-    for case in ElementTree.parse(report).iter("testcase"):
+    cases = [case for report in reports for case in ElementTree.parse(report).iter("testcase")]
+    for case in cases:
         properties = {one.get("name", ""): one.get("value", "") for one in case.iter("property")}
         if "feature" not in properties:
             continue
@@ -127,8 +128,8 @@ def rewrite(document: str, lines: list[str]) -> str:
     return "\n".join([before + BEGIN, "", *lines, "", END]) + after
 
 
-def main(report: str) -> None:
-    DOCUMENT.write_text(rewrite(DOCUMENT.read_text(), table(results(Path(report)))))
+def main(*reports: str) -> None:
+    DOCUMENT.write_text(rewrite(DOCUMENT.read_text(), table(results(*map(Path, reports)))))
 
 
 if __name__ == "__main__":
