@@ -109,15 +109,19 @@ def table(found: dict[str, dict[str, Cell]]) -> list[str]:
         cells = [str(found[client].get(feature, "")) for client in clients]
         if any(cells):
             rows.append([feature, *cells])
-    notes = [
-        f"- {client}, {feature}: {reason}"
-        for client in clients
-        for feature in FEATURES
-        if feature in found[client]
-        for reason in dict.fromkeys(found[client][feature].lacks)
-    ]
+    notes = [note for client in clients for note in notes_on(client, found[client])]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     return [*lines, "", "What a client has not:", "", *notes] if notes else lines
+
+
+def notes_on(client: str, cells: dict[str, Cell]) -> list[str]:
+    """A line for each reason."""
+    features: dict[str, list[str]] = defaultdict(list)
+    for feature in FEATURES:
+        if feature in cells:
+            for reason in dict.fromkeys(cells[feature].lacks):
+                features[reason].append(feature)
+    return [f"- {client}: {reason} ({'; '.join(names)})" for reason, names in features.items()]
 
 
 def rewrite(document: str, lines: list[str]) -> str:

@@ -42,8 +42,7 @@ def test_what_passed_failed_and_is_lacking_is_told_apart_from_what_was_not_tried
         "",
         "What a client has not:",
         "",
-        "- one 1.0, codecs: no plug-in",
-        "- one 1.0, topics: no plug-in",
+        "- one 1.0: no plug-in (codecs; topics)",
     ]
 
 
