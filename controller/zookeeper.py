@@ -229,6 +229,12 @@ class ZooKeeperStore:
         for listener in list(self._listeners):
             listener(state)
 
+    def _check_silence_in(self, delay_s: float) -> None:
+        # What has come while the loop was busy is in the queue of the loop, and is heard first.
+        self._silence_check = self._loop.call_later(
+            delay_s, lambda: self._loop.call_soon(self._check_silence)
+        )
+
     def _check_silence(self) -> None:
         """Be suspended if nothing has been heard for too long."""
         self._silence_check = None
@@ -236,7 +242,7 @@ class ZooKeeperStore:
             return
         left_s = self._unanswered[0] + self._longest_silence_s - self._loop.time()
         if left_s > 0:
-            self._silence_check = self._loop.call_later(left_s, self._check_silence)
+            self._check_silence_in(left_s)
         elif self.state is SessionState.CONNECTED:
             log.warning("ZooKeeper has not answered for %.1f s", self._longest_silence_s)
             self._now_in(SessionState.SUSPENDED)
@@ -330,7 +336,7 @@ class ZooKeeperStore:
         future = self._loop.create_future()
         self._unanswered.append(self._loop.time())
         if self._silence_check is None:
-            self._silence_check = self._loop.call_later(self._longest_silence_s, self._check_silence)
+            self._check_silence_in(self._longest_silence_s)
 
         def answered(asked: Any) -> None:
             self._unanswered.popleft()

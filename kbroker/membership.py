@@ -113,6 +113,7 @@ class Membership:
         )
         self._running: asyncio.Task[None] | None = None
         self._looking: asyncio.TimerHandle | None = None
+        self._looked_ms = 0
         self._offline: set[UnifiedLog] = set()
         if is_shared:
             self._replicate(loop)
@@ -150,12 +151,15 @@ class Membership:
     def _look_after_replicas(self) -> None:
         """Who does not keep up, and which disks have failed."""
         replicas = self._broker.replicas
-        replicas.check_in_sync()
+        interval_ms = min(max(replicas.others.lag_time_max_ms() // 2, 1), LOOK_AFTER_REPLICAS_MS)
+        now_ms = replicas.others.steady_ms()
+        if now_ms - self._looked_ms < 2 * interval_ms:
+            replicas.check_in_sync()  # otherwise it was we who did not keep up
+        self._looked_ms = now_ms
         offline = {partition.log for partition in replicas if partition.log.offline is not None}
         if offline - self._offline:
             self._broker.spawn(self._tell_of_failed_disk())
         self._offline = offline
-        interval_ms = min(max(replicas.others.lag_time_max_ms() // 2, 1), LOOK_AFTER_REPLICAS_MS)
         self._looking = self._broker.call_later_ms(interval_ms, self._look_after_replicas)
 
     async def _tell_of_failed_disk(self) -> None:

@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
 FIRST_RETRY_MS = 50
+TOLD_FAILURES = frozenset((5, 20, 100, 1000))
+"""In a row. The first ones mean as a rule that the leader has not heard yet."""
 LATEST, EARLIEST = -1, -2
 CODES = {int(code): code for code in ErrorCode}
 SESSION_ERRORS = frozenset(
@@ -284,10 +286,10 @@ class Fetcher:
         delay_s = self._retry_s(followed.failures)
         followed.failures += 1
         followed.waits_until = asyncio.get_running_loop().time() + delay_s
-        level = logging.INFO if followed.failures < 3 else logging.WARNING
-        logger.log(
-            level, "%s cannot be followed, for the %d. time: %s", followed.partition, followed.failures, why
-        )
+        if followed.failures in TOLD_FAILURES:
+            logger.warning(
+                "%s cannot be followed, tried %d times: %s", followed.partition, followed.failures, why
+            )
 
     def _append(self, followed: _Followed, data: PartitionData) -> None:
         log = followed.log
@@ -304,7 +306,8 @@ class Fetcher:
         """Our history is not the leader's beyond the end of an epoch."""
         log = followed.log
         offset = truncation_offset(log, leaders)
-        logger.info(
+        logger.log(
+            logging.INFO if offset < log.log_end_offset else logging.DEBUG,
             "%s parts from its leader: epoch %d ends at %d there; cut from %d to %d",
             followed.partition,
             leaders.epoch,
