@@ -16,6 +16,11 @@ from kafka.admin import NewTopic
 
 from compat_tests.cluster.processes import Cluster
 from compat_tests.cluster.traffic import Writer, check_nothing_is_lost, read_all
+from kbroker.client import cluster as client
+from kbroker.client.fetching import Reader
+from kbroker.client.membership import GroupMember
+from kbroker.client.offsets import LATEST, list_offsets
+from kbroker.client.producing import Producer
 from tests import zookeeper
 
 pytestmark = [
@@ -128,3 +133,34 @@ def test_a_broker_that_was_frozen_finds_that_it_does_not_lead_any_more(cluster: 
         writer.wait_for(50)
     assert writer.errors == []
     check_nothing_is_lost(writer, read_all(cluster.bootstrap, "frozen"))
+
+
+def test_the_client_of_the_commands_writes_and_reads_on_when_a_leader_and_coordinator_dies(
+    cluster: Cluster,
+) -> None:
+    """Each record is there once and in order, and its group goes on."""
+    create(cluster, "commands", 3)
+    places = [("commands", number) for number in range(3)]
+    with client.Cluster(",".join(cluster.bootstrap), timeout_s=10, patience_s=60) as kafka:
+        member = GroupMember(kafka, "commands", ["commands"])
+        assert member.join() == places
+        producer = Producer(kafka, batch_bytes=2000)
+        for number in range(9000):
+            producer.send("commands", b"%d" % number, partition=number % 3)
+            if number == 4500:
+                coordinator = kafka.coordinator_address("commands").port
+                victim = next(one for one in cluster.live() if cluster.members[one].port == coordinator)
+                cluster.kill(victim)
+        producer.flush()
+        reader = Reader(kafka, dict.fromkeys(places, 0))
+        read: dict[int, list[int]] = {0: [], 1: [], 2: []}
+        ends = list_offsets(kafka, places, LATEST)
+        while reader.positions != ends:
+            for batch in reader.poll(500):
+                for record in batch:
+                    read[record.partition].append(int(record.value or b""))
+        assert read == {first: list(range(first, 9000, 3)) for first in range(3)}
+        assert member.commit({("commands", 0): 5}) or member.join() == places
+        member.leave()
+    cluster.start(victim)
+    cluster.until_in_sync("commands")
