@@ -1,6 +1,7 @@
 """DeleteGroups: delete empty groups, each with an outcome of its own (conformance 80).
 
-v3 has room for a message, which our errors do not need.
+A group that is named twice is deleted, and answered, once. v3 has room for a message, which our errors do not
+need.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 def delete_groups(broker: Broker, context: Context, request: DeleteGroupsRequest) -> Parked:
     parked = Parked()
     results: list[DeletableGroupResult] = []
-    waiting = len(request.groups_names)
+    group_ids = list(dict.fromkeys(request.groups_names))
+    waiting = len(group_ids)
     if not waiting:
         parked.complete(DeleteGroupsResponse(throttle_time_ms=0, results=[]))
 
@@ -30,7 +32,7 @@ def delete_groups(broker: Broker, context: Context, request: DeleteGroupsRequest
         if not waiting:
             parked.complete(DeleteGroupsResponse(throttle_time_ms=0, results=results))
 
-    for group_id in request.groups_names:
+    for group_id in group_ids:
         delete(broker, group_id).when_done(one_done)
     return parked
 

@@ -7,7 +7,7 @@
   UNSUPPORTED_VERSION.
 - A follower is told the end of the log, consumers the end of what is committed. A leader that does not know
   yet how far that was when it was elected says OFFSET_NOT_AVAILABLE (v5+): less would go back (91).
-- A partition that is named twice gets INVALID_REQUEST each time, as Kafka has it.
+- A partition that is named twice gets INVALID_REQUEST, once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def list_offsets(broker: Broker, context: Context, request: ListOffsetsRequest) 
     topics = []
     for topic in request.topics:
         answers = []
-        for wanted in topic.partitions:
+        for wanted in {one.partition_index: one for one in topic.partitions}.values():
             try:
                 if named[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)

@@ -10,6 +10,7 @@ import pytest
 from tests.kbroker.harness import BrokerProcess, RawClient
 from wire.api import ApiKey
 from wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from wire.api.delete_groups import DeleteGroupsRequest
 from wire.api.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wire.api.describe_cluster import DescribeClusterRequest
@@ -220,3 +221,19 @@ def test_configurations_of_topics_that_cannot_be_are_refused(client: RawClient) 
     )
     [result] = client.ask(DescribeConfigsRequest(resources=[resource]), ApiKey.DESCRIBE_CONFIGS, 4).results
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_a_partition_named_twice_is_refused_once(client: RawClient) -> None:
+    create(client, "asked-twice")
+    partitions = [ListOffsetsPartition(partition_index=0, timestamp=timestamp) for timestamp in (-1, -2)]
+    topic = ListOffsetsTopic(name="asked-twice", partitions=partitions)
+    reply = client.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), ApiKey.LIST_OFFSETS, 11)
+    assert [one.error_code for one in reply.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
+
+
+def test_a_group_named_twice_is_deleted_once(client: RawClient) -> None:
+    """conformance 80"""
+    create(client, "read-once")
+    commit(client, "deleted-once", "read-once")
+    reply = client.ask(DeleteGroupsRequest(groups_names=["deleted-once"] * 2), ApiKey.DELETE_GROUPS, 2)
+    assert [one.error_code for one in reply.results] == [ErrorCode.NONE]
