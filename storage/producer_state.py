@@ -314,6 +314,11 @@ class ProducerState:
         guard.lower_to(header)
         return guard
 
+    def give_up_verification(self, producer_id: int, guard: VerificationGuard) -> None:
+        """The coordinator has refused for good. After a passing refusal the guard stays and keeps order."""
+        if self._verifications.get(producer_id) is guard:
+            del self._verifications[producer_id]
+
     def is_being_verified(self, producer_id: int) -> bool:
         return producer_id in self._verifications
 

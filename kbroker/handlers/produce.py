@@ -167,6 +167,9 @@ class _InFlight:
         replicas = self._broker.replicas
         try:
             if error != ErrorCode.NONE:
+                if not error.retriable:
+                    for producer_id, guard in guards.items():
+                        partition.log.producers.give_up_verification(producer_id, guard)
                 joins = self._version >= FIRST_VERSION_THAT_JOINS
                 knows = self._version >= FIRST_VERSION_WITH_TRANSACTION_ABORTABLE
                 raise KafkaError(produce_error(error, joins=joins, knows_abortable=knows))

@@ -75,7 +75,7 @@ class _Committing:
             (request.producer_id, request.producer_epoch),
             [Place(CONSUMER_OFFSETS, shard.partition.index)],
             joins=self._joins,
-            told=lambda error: self._verified(producer, error),
+            told=lambda error: self._verified(shard, producer, error),
         )
 
     def _shard(self) -> GroupShard:
@@ -83,10 +83,12 @@ class _Committing:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self._broker.groups.groups_of(self._request.group_id)
 
-    def _verified(self, producer: InTransaction, error: ErrorCode) -> None:
+    def _verified(self, shard: GroupShard, producer: InTransaction, error: ErrorCode) -> None:
         if error == ErrorCode.NONE:
             self._commit(producer)
         else:
+            if producer.guard is not None and not error.retriable:
+                shard.partition.log.producers.give_up_verification(producer.producer_id, producer.guard)
             self._fail(commit_error(error, joins=self._joins, knows_abortable=self._knows_abortable))
 
     def _commit(self, producer: InTransaction) -> None:

@@ -334,6 +334,20 @@ def test_no_batch_overtakes_one_that_waits_to_be_verified(verifying_log: Log) ->
     assert log.append(batch(5, 2, transactional=True), guard=guard) == 0
 
 
+def test_a_lookup_that_was_refused_leaves_nothing_behind(verifying_log: Log) -> None:
+    log = verifying_log
+    first = batch(5, transactional=True)
+    guard = log.state.start_verification(first, 0, supports_epoch_bump=False)
+    assert guard is not None
+    assert log.state.is_being_verified(first.producer_id)
+    log.state.give_up_verification(first.producer_id, guard)
+    assert not log.state.is_being_verified(first.producer_id)
+    assert log.refused(first, guard=guard) == INVALID_TXN_STATE
+    other = log.state.start_verification(first, 0, supports_epoch_bump=False)
+    log.state.give_up_verification(first.producer_id, guard)
+    assert log.append(first, guard=other) == 0
+
+
 def test_with_version_2_an_unknown_producer_begins_at_zero(verifying_log: Log) -> None:
     log = verifying_log
     guard = log.state.start_verification(batch(5, transactional=True), 0, supports_epoch_bump=True)
