@@ -351,14 +351,14 @@ class LogSegment:
         except (CorruptIndex, FileNotFoundError) as error:
             index_repair.rebuild(self, error)
 
-    def _searching(self, search: Callable[[], T]) -> T:
+    def _searching(self, search: Callable[..., T], *arguments: object) -> T:
         """The outcome of a search that relies on the indexes; if they prove wrong they are made again."""
         self._check_indexes()
         try:
-            return search()
+            return search(*arguments)
         except CorruptIndex as error:
             index_repair.rebuild(self, error)
-            return search()
+            return search(*arguments)
 
     def reset_indexes(self) -> None:
         """As for an empty segment."""
@@ -424,7 +424,7 @@ class LogSegment:
         """Where the first batch begins that reaches `offset`; None where all end before it."""
         position = self._positions.get(offset)
         if position is None:
-            position = self._searching(lambda: self._search(offset))
+            position = self._searching(self._search, offset)
             if position is not None:
                 self._remember(offset, position)
         return position
@@ -482,7 +482,7 @@ class LogSegment:
         if position >= end_position:
             return SegmentRead(b"", offset)
         if min(max_bytes, end_position - position) >= part_from:
-            part = self._searching(lambda: self._part(position, max_bytes, end))
+            part = self._searching(self._part, position, max_bytes, end)
             if part is not None:
                 return part
         # More than a small limit allows: the first batch is likely to be wanted whatever its size.
@@ -494,8 +494,7 @@ class LogSegment:
             data, next_offset = self._one_batch(data, position)
             size = len(data)
         elif position + size != end_position:
-            limit = size
-            size, next_offset = self._searching(lambda: self._whole_batches(data, position, limit))
+            size, next_offset = self._searching(self._whole_batches, data, position, size)
         if position < self._appended_from and (position, position + size) not in self._checked:
             end_offset = end_offset if position + size == end_position else self._offset_at(position + size)
             size, next_offset = self._check(memoryview(data)[:size], offset, position, end_offset)
