@@ -57,6 +57,8 @@ class Refusal(NamedTuple):
                 values[field.name] = self.message
             elif self._is_answered_below(field) and not says_it_here:
                 values[field.name] = [self._answer(field.type, one) for one in self._elements(asked, field)]  # type: ignore[arg-type]
+            elif _is_repeated(field, asked):
+                values[field.name] = [_copied(field.type, one) for one in getattr(asked, field.name)]
             elif field is bare:
                 values[field.name] = asked
             elif (named := _named(asked, field)) is not None:
@@ -71,8 +73,7 @@ class Refusal(NamedTuple):
         return leads_to_error(field.type, self.version)
 
     def _elements(self, asked: object, field: Field) -> Iterator[object]:
-        table: type = type(asked)
-        arrays = {f.name: f for f in fields_of(table) if f.is_array and self.version in f.versions}
+        arrays = {f.name: f for f in _fields_of(asked) if f.is_array and self.version in f.versions}
         found = arrays.get(field.name) or (next(iter(arrays.values())) if len(arrays) == 1 else None)
         elements = None if found is None else getattr(asked, found.name)
         if found is None or elements is None or not _match(field.type, found.type):
@@ -82,6 +83,30 @@ class Refusal(NamedTuple):
 
 def is_error(field: Field) -> bool:
     return field.name.endswith("error_code")
+
+
+def is_said(field: Field) -> bool:
+    """Whether it tells of the error, rather than of what was asked for."""
+    return is_error(field) or field.name == "error_message"
+
+
+def _is_repeated(field: Field, asked: object) -> bool:
+    """Whether an answer repeats an array of structs, as the entity of a quota, to say what it is for."""
+    if not field.is_array or isinstance(field.type, Primitive) or field.default is not REQUIRED:
+        return False
+    theirs = next((one for one in _fields_of(asked) if one.name == field.name and one.is_array), None)
+    if theirs is None or isinstance(theirs.type, Primitive):
+        return False
+    return {one.name for one in fields_of(field.type)} <= {one.name for one in fields_of(theirs.type)}
+
+
+def _copied(cls: Any, asked: object) -> Any:
+    return cls(**{field.name: getattr(asked, field.name) for field in fields_of(cls)})
+
+
+def _fields_of(message: object) -> tuple[Field, ...]:
+    table: type = type(message)
+    return tuple(fields_of(table)) if hasattr(message, "__slots__") else ()
 
 
 def has_error(cls: type, version: int) -> bool:
@@ -107,7 +132,7 @@ def _match(answer: Primitive | type, asked: Primitive | type) -> bool:
     identities = [
         field.name
         for field in fields_of(answer)
-        if field.default is REQUIRED and not (is_error(field) or field.is_array)
+        if field.default is REQUIRED and not (is_said(field) or field.is_array)
     ]
     return not identities or not names.isdisjoint(identities)
 
@@ -116,7 +141,7 @@ def _field_for(cls: type, bare: object) -> Field | None:
     """The field of an answer that holds the bare name or number it is for: the first of the kind."""
     kinds = KINDS.get(type(bare), ())
     for field in fields_of(cls):
-        is_message = is_error(field) or field.name == "error_message"
+        is_message = is_said(field)
         if (
             isinstance(field.type, Primitive)
             and field.type.name in kinds

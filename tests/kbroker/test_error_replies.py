@@ -18,6 +18,7 @@ from kbroker.listeners import Listeners
 from tests.kbroker.harness import RawClient
 from tests.wire.random_messages import at_version, random_message
 from wire.api import ApiKey, api
+from wire.api.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from wire.api.delete_topics import DeleteTopicsRequest
 from wire.api.describe_groups import DescribeGroupsRequest
@@ -127,6 +128,22 @@ def test_what_is_asked_for_may_be_bare_names_or_numbers() -> None:
     assert [(one.partition_index, one.committed_offset, one.error_code) for one in topic.partitions] == [
         (5, -1, CODE),
         (6, -1, CODE),
+    ]
+
+
+def test_what_an_answer_is_for_may_have_several_parts() -> None:
+    """The entity of a quota."""
+    parts = [
+        EntityData(entity_type="user", entity_name=None),
+        EntityData(entity_type="client-id", entity_name="c"),
+    ]
+    ops = [OpData(key="producer_byte_rate", value=1.0, remove=False)]
+    request = AlterClientQuotasRequest(entries=[EntryData(entity=parts, ops=ops)], validate_only=False)
+    [entry] = refuse(ApiKey.ALTER_CLIENT_QUOTAS, 1, request).entries
+    assert (entry.error_code, entry.error_message) == (CODE, "because")
+    assert [(one.entity_type, one.entity_name) for one in entry.entity] == [
+        ("user", None),
+        ("client-id", "c"),
     ]
 
 
