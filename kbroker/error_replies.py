@@ -97,7 +97,10 @@ def _is_repeated(field: Field, asked: object) -> bool:
     theirs = next((one for one in _fields_of(asked) if one.name == field.name and one.is_array), None)
     if theirs is None or isinstance(theirs.type, Primitive):
         return False
-    return {one.name for one in fields_of(field.type)} <= {one.name for one in fields_of(theirs.type)}
+    ours = fields_of(field.type)
+    if any(one.is_array or is_error(one) or not isinstance(one.type, Primitive) for one in ours):
+        return False
+    return {one.name for one in ours} <= {one.name for one in fields_of(theirs.type)}
 
 
 def _copied(cls: Any, asked: object) -> Any:
