@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.client.errors import ClientError
 from kbroker.commands.arguments import Verbs, connect, verb
-from kbroker.terminal import Progress, complain, count, print_json
+from kbroker.terminal import Progress, count, print_json
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster
@@ -76,10 +76,10 @@ def run(options: Namespace) -> int:
             write(options, producer)
             producer.flush()
         finally:
-            if options.json and not options.values:
+            if options.json:
                 print_json({"topic": options.topic, "records": written})
             elif sys.stderr.isatty():
-                complain(f"wrote {count(written, 'record')} to {options.topic}")
+                print(f"wrote {count(written, 'record')} to {options.topic}", file=sys.stderr)
     return 0
 
 

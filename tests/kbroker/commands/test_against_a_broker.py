@@ -213,7 +213,8 @@ def test_values_keys_and_headers_go_in_and_come_out(kbroker: Run, broker: Broker
         (b"k", b"one", (("h", b"1"), ("i", b""))),
         (b"k", b"two", (("h", b"1"), ("i", b""))),
     }
-    kbroker("produce", "args", "three", "--partition", "1")
+    three = kbroker("produce", "args", "three", "--partition", "1", "--json")
+    assert three.json == {"topic": "args", "records": 1}
     assert [one.value for one in broker.records("args", partition=1)][-1] == b"three"
     shown = kbroker(
         "consume",
