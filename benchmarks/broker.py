@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from benchmarks.load import brokers, stock_client
 from benchmarks.load.brokers import BrokerFailed, RunningBroker
+from benchmarks.load.client import Unexpected
 from benchmarks.load.measuring import Measured, latency, measure
 from benchmarks.load.workloads import ROWS
 
@@ -62,8 +63,12 @@ def column(name: str, wanted: Callable[[str], bool], effort: Effort) -> Column:
     with BROKERS[name]() as broker:
         for row in ROWS:
             if wanted(row.name) and (row.produces or name != DURABLE):
-                found[row.name] = measure(broker, row, **terms)
-                report(name, row.name, found[row.name])
+                try:
+                    found[row.name] = measure(broker, row, **terms)
+                except Unexpected as error:
+                    print(f"{name}: {row.name} is left out: {error}", file=sys.stderr)
+                else:
+                    report(name, row.name, found[row.name])
         for rate in RATES:
             if wanted(row_name := LATENCY.format(f"{rate:,}")):
                 found[row_name] = latency(broker, rate, **terms)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
 import random
 import signal
 import socket
@@ -521,14 +520,8 @@ def run(
     join: Callable[[Broker], Membership] | None = None,
 ) -> None:
     """`serve` on the fastest loop there is."""
-
-    def settled(broker: Broker) -> None:
-        # What has been imported and made by now stays: the collector need not look at it time and again.
-        gc.freeze()
-        ready(broker)
-
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_made_and_served(make, settled, join))
+        runner.run(_made_and_served(make, ready, join))
 
 
 async def _made_and_served(

@@ -24,6 +24,7 @@ from benchmarks.load.workloads import (
 
 GIGABYTE = 1e9
 MANY_REQUESTS = 100_000
+LEAST_S = 0.2
 SOME_OFFSET = 0x1122334455667788
 
 
@@ -71,9 +72,10 @@ def measure(broker: RunningBroker, row: Row, *, seconds: float, warm_s: float, r
         while warm_s > 0 or len(found) < rounds:
             with prepared(client, row) as load:
                 Path(file.name).write_bytes(b"".join(load.frames))
-                one, took_s = replay(broker, client, load, file.name, seconds if warm_s <= 0 else warm_s)
+                most_s = seconds if warm_s <= 0 else max(warm_s, LEAST_S)
+                one, took_s = replay(broker, client, load, file.name, most_s)
             if warm_s > 0:
-                warm_s -= max(took_s, 0.1)
+                warm_s -= max(took_s, LEAST_S)
             else:
                 found.append(one)
     return best(found)
