@@ -1,7 +1,5 @@
-"""What the tests of the other clients run on, here as well."""
+"""What the scenarios of all clients run on, here as well: every fixture, whichever they come to need."""
 
 from __future__ import annotations
 
-from compat_tests.clients.conftest import broker, client, join, neutral, topic
-
-__all__ = ["broker", "client", "join", "neutral", "topic"]
+from compat_tests.clients.conftest import *  # noqa: F403
