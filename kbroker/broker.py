@@ -323,6 +323,7 @@ class Broker:
         self.compaction.stop()
         while self.compaction.is_running or not self.logs.flusher.is_idle:  # noqa: ASYNC110 -- threads are finishing what was begun
             await asyncio.sleep(0.001)
+        self.replicas.stop()
         self.logs.close(self.broker_epoch)
         self._threads.shutdown()
 

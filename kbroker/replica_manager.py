@@ -264,6 +264,11 @@ class ReplicaManager:
         self._leadership(partition, False)
         return partition
 
+    def stop(self) -> None:
+        """The logs are about to be closed. What still goes on finds nothing to write to."""
+        self._partitions.clear()
+        self._topic_names.clear()
+
     def find(self, topic: str, index: int) -> HostedPartition | None:
         return self._partitions.get((topic, index))
 

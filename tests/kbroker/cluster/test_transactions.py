@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kbroker.coordinator_runtime import partition_of
-from kbroker.peer import PeerLost
 from tests.kbroker.cluster.in_process import Cluster, run, until
-from tests.kbroker.speaker import Speaker
+from tests.kbroker.cluster.routed import PARTITIONS, Routed
 from tests.kbroker.transacting import (
     GROUP,
     READ_COMMITTED,
@@ -22,53 +20,13 @@ from tests.kbroker.transacting import (
     read_committed,
     settled,
 )
-from wire.api import ApiKey
 from wire.errors import ErrorCode
-from wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
+from wire.internal import TRANSACTION_STATE
 
 pytestmark = pytest.mark.slow
 
 BOTH = pytest.mark.parametrize("version", [1, 2])
-PARTITIONS = 3
-OFFSETS = (ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
 LATEST = -1
-
-
-class Routed(Speaker):
-    """Asks the broker that is responsible, as clients do; to be used in a thread."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._loop = asyncio.get_running_loop()
-
-    def ask(self, message: Any, key: int, version: int, correlation_id: int = 7) -> Any:
-        while True:
-            asked = self._cluster.ask(self._place(message, key), message, version)
-            try:
-                return asyncio.run_coroutine_threadsafe(asked, self._loop).result(30)
-            except PeerLost:
-                continue
-
-    def _place(self, message: Any, key: int) -> int:
-        if key == ApiKey.FIND_COORDINATOR:
-            return min(self._cluster.brokers)
-        if key == ApiKey.PRODUCE:
-            return self._leader(message.topic_data[0].name, message.topic_data[0].partition_data[0].index)
-        if key == ApiKey.FETCH:
-            return self._leader(message.topics[0].topic, message.topics[0].partitions[0].partition)
-        if key == ApiKey.LIST_OFFSETS:
-            return self._leader(message.topics[0].name, message.topics[0].partitions[0].partition_index)
-        if key in OFFSETS:
-            group = getattr(message, "group_id", "") or message.groups[0].group_id
-            return self._leader(CONSUMER_OFFSETS, partition_of(group, PARTITIONS))
-        return self._leader(TRANSACTION_STATE, partition_of("x", PARTITIONS))
-
-    def _leader(self, topic: str, index: int) -> int:
-        async def known() -> int:
-            await until(lambda: self._cluster.leader(topic, index) >= 0)
-            return self._cluster.leader(topic, index)
-
-        return asyncio.run_coroutine_threadsafe(known(), self._loop).result(30)
 
 
 def coordinator(cluster: Cluster) -> int:
