@@ -1,8 +1,8 @@
 """`Broker`: a Kafka broker for as long as a test needs it.
 
 A broker listens on a free port of 127.0.0.1, keeps its data in a temporary directory, and leaves nothing
-behind: neither a process nor a file, also if the tests' process is killed. Questions about it are answered
-from the broker's side of the wire; each is asked anew.
+behind: neither a process nor a file, also if the tests' process is killed (with a broker in a thread, its
+directory stays then). Questions about it are answered over the wire; each is asked anew.
 
 Methods may be called from several threads; questions wait for one another. asyncio is loaded where it is
 used: the pytest plugin is loaded in test runs that need no broker, too.
