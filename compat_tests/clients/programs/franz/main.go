@@ -274,6 +274,9 @@ func createTopic(request *lines.Request) (lines.Answer, error) {
 
 func deleteTopic(request *lines.Request) (lines.Answer, error) {
 	_, err := admin.DeleteTopic(background, request.Topic)
+	for _, producer := range producers {
+		producer.PurgeTopicsFromClient(request.Topic) // or it would go on with the old topic's id
+	}
 	return nil, err
 }
 
