@@ -259,6 +259,22 @@ class Membership:
         await self._store.close()
         self._closed()
 
+    # -- what other brokers ask the controller here
+
+    def lend_producer_ids(self, broker_id: int, told: Callable[[range | None], object]) -> None:
+        """A block for a broker, or None where the store does not give one now."""
+
+        async def lend() -> None:
+            try:
+                block = await next_block(self._store, broker_id)
+            except StoreError as error:
+                logger.warning("no producer ids for broker %d: %r", broker_id, error)
+                told(None)
+            else:
+                told(block)
+
+        self._broker.spawn(lend())
+
     # -- what the broker asks the controller, wherever that is
 
     def ask(self, message: object, version: int) -> Parked:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kbroker.context import Context
 from kbroker.handlers.add_offsets_to_txn import add_offsets_to_txn
 from kbroker.handlers.add_partitions_to_txn import add_partitions_to_txn
+from kbroker.handlers.allocate_producer_ids import allocate_producer_ids
 from kbroker.handlers.alter_client_quotas import alter_client_quotas
 from kbroker.handlers.alter_configs import alter_configs
 from kbroker.handlers.alter_partition import alter_partition
@@ -128,5 +129,6 @@ BETWEEN_BROKERS: Mapping[int, Handler] = {
     ApiKey.UPDATE_METADATA: Handler(update_metadata, Versions(7, 8)),
     ApiKey.CONTROLLED_SHUTDOWN: Handler(controlled_shutdown, Versions(1, 3)),
     ApiKey.ALTER_PARTITION: Handler(alter_partition, Versions(2, 3)),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Handler(allocate_producer_ids, Versions(0, 0)),
 }
 """What brokers of Kafka 3.9 ask of one another. Served where there are other brokers, and nowhere else."""
