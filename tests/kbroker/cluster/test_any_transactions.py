@@ -4,7 +4,8 @@ Every transaction writes one value, its own, to several partitions. At the end, 
 - what was told to be committed is there, once, in each partition of its transaction: none is lost or torn;
 - what was told to be aborted is in none, and what nobody knows of is in all of its partitions or in none;
 - each producer's values are in the order in which it wrote them;
-- nothing is left open; and the last stable offset never went back meanwhile.
+- nothing is left open.
+All the while a reader looked on: the last stable offset never went back, and nothing it saw is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 
 from tests.kbroker.cluster.in_process import Cluster, run, until
 from tests.kbroker.cluster.routed import PARTITIONS, Routed
-from tests.kbroker.transacting import READ_COMMITTED, Transacting, read_committed, settled
+from tests.kbroker.transacting import READ_COMMITTED, Transacting, committed_in, read_committed, settled
 from wire.errors import ErrorCode
 
 pytestmark = pytest.mark.slow
@@ -93,14 +94,29 @@ class Worker:
         return UNKNOWN
 
 
-def watch(speaker: Routed, stopping: threading.Event, seen: dict[int, int]) -> None:
-    """The last stable offset of every partition, again and again."""
-    while not stopping.is_set():
-        for index in range(PARTITIONS):
-            answer = speaker.offset("t", LATEST, index, isolation_level=READ_COMMITTED)
-            if answer.error_code == 0:
-                assert answer.offset >= seen.get(index, 0), f"the last stable offset of t-{index} went back"
-                seen[index] = answer.offset
+class Reader:
+    """Looks at every partition, again and again, until it is told to stop."""
+
+    def __init__(self, speaker: Routed) -> None:
+        self.speaker = speaker
+        self.stopping = threading.Event()
+        self.seen: dict[int, set[bytes | None]] = {index: set() for index in range(PARTITIONS)}
+        self.stable = dict.fromkeys(range(PARTITIONS), 0)
+
+    def look(self) -> None:
+        while not self.stopping.is_set():
+            for index in range(PARTITIONS):
+                answer = self.speaker.offset("t", LATEST, index, isolation_level=READ_COMMITTED)
+                if answer.error_code == 0:
+                    assert answer.offset >= self.stable[index], (
+                        f"the last stable offset of t-{index} went back"
+                    )
+                    self.stable[index] = answer.offset
+                answer = self.speaker.fetch("t", 0, partition=index, isolation_level=READ_COMMITTED)
+                aborted = sorted(
+                    (one.first_offset, one.producer_id) for one in answer.aborted_transactions or ()
+                )
+                self.seen[index].update(committed_in(bytes(answer.records or b""), aborted)[0])
 
 
 async def kill(cluster: Cluster, chance: random.Random) -> None:
@@ -115,8 +131,10 @@ async def kill(cluster: Cluster, chance: random.Random) -> None:
             await until(lambda index=index: len(cluster.isr("t", index)) == 3)  # type: ignore[misc]
 
 
-def check(workers: list[Worker], speaker: Routed) -> None:
-    found = {index: read_committed(speaker, "t", index) for index in range(PARTITIONS)}
+def check(workers: list[Worker], reader: Reader) -> None:
+    found = {index: read_committed(reader.speaker, "t", index) for index in range(PARTITIONS)}
+    for index, values in found.items():
+        assert reader.seen[index] <= set(values), "seen before it was committed, or though it was aborted"
     for worker in workers:
         for value, (outcome, partitions) in worker.told.items():
             seen = {index for index in range(PARTITIONS) if value in found[index]}
@@ -139,18 +157,18 @@ def test_no_transaction_is_torn_lost_or_repeated(tmp_path: Path, seed: int) -> N
             Worker(speaker, f"w{number}", 1 + number % 2, random.Random(f"{seed}-{number}"))
             for number in range(4)
         ]
-        stopping = threading.Event()
-        watching = asyncio.create_task(asyncio.to_thread(watch, speaker, stopping, {}))
+        reader = Reader(speaker)
+        looking = asyncio.create_task(asyncio.to_thread(reader.look))
         working = [asyncio.create_task(asyncio.to_thread(worker.work)) for worker in workers]
         killing = asyncio.create_task(kill(cluster, chance))
         try:
             await asyncio.gather(*working, killing)
         finally:
-            stopping.set()
-            await watching
+            reader.stopping.set()
+            await looking
         for worker in workers:  # what is still open is aborted
             await asyncio.to_thread(worker.reborn)
-        await asyncio.to_thread(check, workers, speaker)
+        await asyncio.to_thread(check, workers, reader)
         for index in range(PARTITIONS):
             log = cluster.hosted(cluster.leader("t", index), "t", index).log
             assert log.last_stable_offset == log.log_end_offset
