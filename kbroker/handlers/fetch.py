@@ -62,6 +62,7 @@ class _Fetching:
         "_broker",
         "_by_id",
         "_found",
+        "_is_new",
         "_isolation",
         "_max_bytes",
         "_min_bytes",
@@ -84,6 +85,8 @@ class _Fetching:
         self._replica_id, self._replica_epoch = replica_of(version, request)
         if self._replica_id >= 0:
             self._isolation = Isolation.LOG_END
+        self._is_new = True
+        """What a follower has is what it had when it asked; it may have died since."""
         self._max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)  # more will never come
         self._found: list[PartitionData] = []
@@ -106,6 +109,7 @@ class _Fetching:
             size += length
             if data.diverging_epoch is not None or (data.error_code and data.error_code not in UNKNOWN):
                 self.may_leave = True
+        self._is_new = False
         self._visible = size
         nothing_to_wait_for = all(data.error_code in UNKNOWN for data in self._found)
         self.may_leave |= size >= self._min_bytes or nothing_to_wait_for
@@ -117,7 +121,7 @@ class _Fetching:
             diverging = self._divergence(partition, wanted)
             if diverging is not None:
                 return _answer(wanted, partition, diverging=diverging)
-            if self._replica_id >= 0:
+            if self._replica_id >= 0 and self._is_new:
                 check_offset(partition.log, wanted.fetch_offset)
                 self._broker.replicas.fetched(
                     partition, self._replica_id, wanted.fetch_offset, self._replica_epoch

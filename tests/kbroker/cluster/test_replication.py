@@ -12,6 +12,7 @@ from wire.api.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from wire.errors import ErrorCode
 
 
@@ -189,8 +190,6 @@ def test_the_log_start_follows_the_leaders(tmp_path: Path) -> None:
 
 def test_a_replica_that_is_not_assigned_cannot_follow(tmp_path: Path) -> None:
     async def test(cluster: Cluster) -> None:
-        from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
-
         await cluster.create("t", 1, 2)
         await cluster.produce(1, b"a")
         wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
@@ -235,3 +234,35 @@ def test_a_partition_moves_to_other_brokers(tmp_path: Path) -> None:
         await cluster.agreed()
 
     run(test, tmp_path)
+
+
+def test_what_a_follower_had_when_it_asked_is_not_taken_for_what_it_has(tmp_path: Path) -> None:
+    """A fetch that waits is answered later than others that came after it, on another connection."""
+
+    async def test(cluster: Cluster) -> None:
+        await cluster.create("t", 1, 2)
+        await cluster.produce(1, b"a")
+        await cluster.agreed()
+        followers = cluster.hosted(1).leadership.followers  # type: ignore[union-attr]
+        topic_id = cluster.hosted(1).topic_id
+        wanted = FetchPartition(
+            partition=0,
+            fetch_offset=1,
+            current_leader_epoch=cluster.hosted(1).leader_epoch,
+            partition_max_bytes=1000,
+        )
+        cluster.hold_back(2)
+        late = FetchRequest(
+            replica_state=ReplicaState(replica_id=2, replica_epoch=cluster.brokers[2].broker_epoch),
+            max_wait_ms=200,
+            min_bytes=1_000_000,
+            topics=[FetchTopic(topic_id=topic_id, partitions=[wanted])],
+        )
+        waiting = asyncio.ensure_future(cluster.ask(1, late, 17))
+        await asyncio.sleep(0.05)
+        assert followers[2].log_end_offset == 1
+        followers[2].fetched(0, 1, 0, 0)  # its next life has lost what was not on its disk
+        await waiting
+        assert followers[2].log_end_offset == 0
+
+    run(test, tmp_path, replica_lag_time_max_ms=60_000)
