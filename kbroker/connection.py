@@ -145,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         self._client_is_slow = True
         self._read(False)
-        self._broker.connections.owes(self, self._transport.get_write_buffer_size())
+        self._broker.connections.owes(self, self._outlet.held_bytes)
 
     def resume_writing(self) -> None:
         self._client_is_slow = False

@@ -58,6 +58,13 @@ class Outlet:
         if self._socket < 0:
             transport.set_write_buffer_limits(high=MOST_BYTES)
 
+    @property
+    def held_bytes(self) -> int:
+        """What waits here, and not in files."""
+        if self._socket < 0:
+            return self._transport.get_write_buffer_size()
+        return sum(len(part) for part in self._waiting if isinstance(part, BYTES))
+
     def send(self, parts: Sequence[Buffer | FilePart]) -> None:
         if self._transport.is_closing():
             return

@@ -66,9 +66,13 @@ class FrameReader:
             position = self._take(view, position)
             if len(self._partial) == self._wanted:
                 yield self._completed()
-        while available - position >= _SIZE.size:
-            start = position + _SIZE.size
-            end = start + self._checked_size(view, position)
+        unpack_size, most = _SIZE.unpack_from, self.max_frame_bytes
+        while available - position >= 4:
+            start = position + 4
+            size = unpack_size(view, position)[0]
+            if not 0 < size <= most:
+                raise self._refusal(size, view, position)
+            end = start + size
             if end > available:
                 self._wanted = end - position
                 break
@@ -100,10 +104,11 @@ class FrameReader:
     def _checked_size(self, data: Buffer, position: int) -> int:
         size: int = _SIZE.unpack_from(data, position)[0]
         if not 0 < size <= self.max_frame_bytes:
-            raise WireError(
-                _explain(size, bytes(data[position : position + _SIZE.size]), self.max_frame_bytes)
-            )
+            raise self._refusal(size, data, position)
         return size
+
+    def _refusal(self, size: int, data: Buffer, position: int) -> WireError:
+        return WireError(_explain(size, bytes(data[position : position + _SIZE.size]), self.max_frame_bytes))
 
 
 def _explain(size: int, opening: bytes, max_frame_bytes: int) -> str:

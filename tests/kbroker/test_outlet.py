@@ -108,6 +108,27 @@ def test_a_client_that_does_not_read_is_not_served_without_end(filled: Hosting) 
         assert len(records_of(client.reply(ApiKey.FETCH, 12, number))) > EVERYTHING - BATCHES * 100
 
 
+@pytest.mark.parametrize(("max_bytes", "is_held"), [(1000, True), (EVERYTHING, False)])
+def test_what_waits_in_files_is_not_held(filled: Hosting, max_bytes: int, is_held: bool) -> None:
+    """A batch that is larger than the limit is read; more of the log is left where it is."""
+    client = filled.connect()
+    asked = 40
+    client.send(*(client.request(fetch_of(0, max_bytes), ApiKey.FETCH, 12, n) for n in range(asked)))
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        waiting = filled.do(
+            lambda: [(one._outlet.waiting_bytes, one.owed_bytes) for one in filled.broker.connections]
+        )
+        waiting_bytes, owed_bytes = max(waiting)
+        if waiting_bytes > MOST_BYTES:
+            break
+    assert waiting_bytes > MOST_BYTES
+    assert owed_bytes == pytest.approx(waiting_bytes if is_held else 0, abs=1000)
+    for number in range(asked):
+        client.reply(ApiKey.FETCH, 12, number)
+    assert filled.do(lambda: [one.owed_bytes for one in filled.broker.connections if one.owed_bytes]) == []
+
+
 def test_a_client_that_leaves_in_the_middle_of_a_reply_leaves_nothing_behind(filled: Hosting) -> None:
     opened = len(list(Path("/proc/self/fd").iterdir()))
     clients = [filled.connect() for _ in range(5)]
