@@ -25,8 +25,9 @@ from wire.errors import ErrorCode
 
 VERSION = 5
 NO_LEADER = -1
-ATTEMPTS = 5
-AGAIN_MS = 20
+AGAIN_MS = 2
+PATIENCE_MS = 60
+"""The next attempt comes after 2 ms, then after twice as long each time, up to this."""
 
 KNOWN_ERRORS: Mapping[int, ErrorCode] = {int(code): code for code in ErrorCode}
 
@@ -59,7 +60,7 @@ class Verifier:
         *,
         joins: bool,
         told: Told,
-        attempts: int = ATTEMPTS,
+        pause_ms: int = AGAIN_MS,
     ) -> None:
         """`told` gets NONE once the partitions belong to the transaction; with `joins` they are added.
 
@@ -68,11 +69,11 @@ class Verifier:
 
         def answered(response: AddPartitionsToTxnResponse | None) -> None:
             error = error_of(response)
-            if error == ErrorCode.CONCURRENT_TRANSACTIONS and joins and attempts > 1:
+            if error == ErrorCode.CONCURRENT_TRANSACTIONS and joins and pause_ms <= PATIENCE_MS:
                 self._clock.call_later_ms(
-                    AGAIN_MS,
+                    pause_ms,
                     lambda: self.verify(
-                        transactional_id, producer, places, joins=joins, told=told, attempts=attempts - 1
+                        transactional_id, producer, places, joins=joins, told=told, pause_ms=2 * pause_ms
                     ),
                 )
             else:
