@@ -143,6 +143,8 @@ class _Opening:
         self.settings = settings
         self.segments = Segments()
         self.leader_epochs, self.epochs_are_lost = self._load_leader_epochs()
+        self.has_read_batches = False
+        """Whether epochs may be known from them alone. Those that are only cut off would be so next time."""
         self.producers = ProducerState(
             files,
             directory,
@@ -199,6 +201,7 @@ class _Opening:
 
     def recover(self, recovery_point: int) -> int:
         """Read again what may not be durable, and make it so; where the log ends."""
+        self.has_read_batches = True
         if not self.segments:
             return self.log_start_offset
         suspects = self.segments.since(recovery_point)
@@ -305,8 +308,9 @@ class _Opening:
             self._find_leader_epochs()
         self.leader_epochs.truncate_from_end(end_offset)
         self.leader_epochs.truncate_from_start(log_start_offset)
-        # The recovery point is the end from now on: the next start will not read these batches again.
-        self.leader_epochs.flush()
+        if self.has_read_batches:
+            # The recovery point is the end from now on: the next start will not read these batches again.
+            self.leader_epochs.flush()
         self.producers.remove_stray_snapshots(self.segments.base_offsets)
         self.segments.reload_producers(self.producers, end_offset, end_offset, self.now_ms)
         return UnifiedLog(
@@ -336,6 +340,7 @@ class _Opening:
         )
 
     def _find_leader_epochs(self) -> None:
+        self.has_read_batches = True
         self.leader_epochs.clear()
         for segment in self.segments:
             for _, header in headers(segment.file, 0, segment.size):

@@ -334,6 +334,14 @@ def test_epochs_beyond_the_log_are_forgotten(history: UnifiedLog, disk: Simulate
     assert reopened(history, clean=True).leader_epochs.entries == ((1, 0), (2, 2), (5, 33))
 
 
+def test_opening_after_a_clean_shutdown_writes_nothing(history: UnifiedLog, disk: SimulatedDisk) -> None:
+    """A thousand logs open without a thousand syncs. What is cut off would be cut off again."""
+    damaged(disk, LEADER_EPOCHS, b"0\n4\n1 0\n2 2\n5 33\n9 999\n")
+    before = disk.files()
+    assert reopened(history, clean=True).leader_epochs.entries == ((1, 0), (2, 2), (5, 33))
+    assert disk.files() == before
+
+
 def test_epochs_that_recovery_found_are_durable_when_the_recovery_point_is(disk: SimulatedDisk) -> None:
     """Two crashes in a row: the second start does not read again what the first one has read."""
     log = new_log(disk, LARGE)
