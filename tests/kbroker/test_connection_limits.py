@@ -329,7 +329,7 @@ def test_replies_that_are_not_read_make_the_next_ones_small() -> None:
             usual = broker.fetch_max_bytes
             assert usual == 55 * MEBIBYTE
             for connection in list(broker.connections):
-                connection._transport.write(bytes(16 * MEBIBYTE))
+                connection._outlet.send([bytes(16 * MEBIBYTE)])
                 assert connection.owed_bytes > 8 * MEBIBYTE
             assert broker.fetch_max_bytes == MEBIBYTE
             await it.leave(deaf[0])
