@@ -94,6 +94,13 @@ def test_malformed_frames_close_their_connection_and_harm_nobody(broker: BrokerP
 def test_clients_that_read_nothing_cannot_make_the_broker_grow(tmp_path: Path) -> None:
     """Forty of them ask for 50 MB again and again. Others are served all the time."""
     broker = BrokerProcess(tmp_path / "broker.log", "--set", "kbroker.unread.replies.max.bytes=20000000")
+    try:
+        fetch_and_read_nothing(broker)
+    finally:
+        assert broker.stop() == 0
+
+
+def fetch_and_read_nothing(broker: BrokerProcess) -> None:
     speaker = Speaker(broker.host, broker.port)
     speaker.create("t")
     for _ in range(50):
@@ -110,4 +117,3 @@ def test_clients_that_read_nothing_cannot_make_the_broker_grow(tmp_path: Path) -
     for client in deaf:
         client.socket.close()
     speaker.socket.close()
-    assert broker.stop() == 0
