@@ -6,8 +6,8 @@ Rules:
   coordinator's partition is given up: a decision has no way back.
 - A partition that has seen a larger epoch of the producer cannot have anything open of this transaction: it
   counts as done. A partition whose coordinator is a newer one ends our part; that one writes the markers.
-- A partition that is in no metadata was deleted, and nobody waits for it. Shortly after a start it may be
-  that nobody has told this broker yet; so it is given `GONE_AFTER_MS` to appear.
+- A partition that is in no metadata for `GONE_AFTER_MS` was deleted, and needs no marker. A broker that has
+  just started may not have been told of everything, and waits for longer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 Place = tuple[str, int]
 
 AGAIN_MS = 100
-GONE_AFTER_MS = 10_000
+GONE_AFTER_MS = 1_000
+INFORMED_AFTER_MS = 10_000
 VERSION = 1
 VERSION_WITH_TRANSACTION_VERSION = 2
 NO_LEADER = -1
@@ -86,6 +87,7 @@ class MarkerWriter:
         self._leader_of = leader_of
         self._clock = clock
         self._transaction_version = transaction_version
+        self._informed_ms = clock.now_ms() + INFORMED_AFTER_MS
         self._wanted: list[Wanted] = []
 
     def write(self, shard: Shard[Transactions], markers: Markers) -> None:
@@ -116,11 +118,12 @@ class MarkerWriter:
             self._send(leader, request, version, partial(self._answered, asked))
 
     def _by_leader(self, decision: _Decision, partitions: set[Place]) -> dict[int, set[Place]]:
+        now_ms = self._clock.now_ms()
         found: dict[int, set[Place]] = {}
         gone: set[Place] = set()
         for place in partitions:
             leader = self._leader_of(*place)
-            if leader is None and self._clock.now_ms() - decision.since_ms >= GONE_AFTER_MS:
+            if leader is None and now_ms >= max(decision.since_ms + GONE_AFTER_MS, self._informed_ms):
                 gone.add(place)
             else:
                 found.setdefault(NO_LEADER if leader is None else leader, set()).add(place)
