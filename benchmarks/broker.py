@@ -1,4 +1,4 @@
-"""A whole broker beside others: kbroker, Apache Kafka 4.3.1 and kfake under the same load, one after another.
+"""A whole broker beside others: kbroker, Apache Kafka 4.3.1 and kfake under the same load, taking turns.
 
     .venv/bin/python -m benchmarks.broker [--quick] [--only BROKER ...] [ROW ...]
 
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import NamedTuple
 
@@ -49,40 +49,66 @@ class Effort(NamedTuple):
     warm_jvm_s: float
 
 
-THOROUGH = Effort(seconds=2, rounds=4, warm_s=0.5, warm_jvm_s=4)
+THOROUGH = Effort(seconds=1, rounds=4, warm_s=0.3, warm_jvm_s=4)
 QUICK = Effort(seconds=1, rounds=2, warm_s=0.2, warm_jvm_s=2)
 
 Column = dict[str, Measured]
 
 
-def column(name: str, wanted: Callable[[str], bool], effort: Effort) -> Column:
-    """All rows of one broker."""
-    found: Column = {}
+def measured(
+    name: str, broker: RunningBroker, wanted: Callable[[str], bool], effort: Effort
+) -> Iterator[tuple[str, Measured | Unexpected | None]]:
+    """All rows of one broker, one by one; None for those that say nothing of it."""
     warm_s = effort.warm_jvm_s if name == KAFKA else effort.warm_s
     terms = {"seconds": effort.seconds, "warm_s": warm_s, "rounds": effort.rounds}
-    with BROKERS[name]() as broker:
-        for row in ROWS:
-            if wanted(row.name) and (row.produces or name != DURABLE):
-                try:
-                    found[row.name] = measure(broker, row, **terms)
-                except Unexpected as error:
-                    print(f"{name}: {row.name} is left out: {error}", file=sys.stderr)
-                else:
-                    report(name, row.name, found[row.name])
-        for rate in RATES:
-            if wanted(row_name := LATENCY.format(f"{rate:,}")):
-                found[row_name] = latency(broker, rate, **terms)
-                report(name, row_name, found[row_name])
-        if stock_client.is_installed():
-            for what, one in stock_client.measure(broker, wanted=lambda text: wanted(STOCK.format(text))):
-                found[STOCK.format(what)] = one
-                report(name, STOCK.format(what), one)
-        print(f"{name}: {broker.resident_mb:.0f} MB resident at the end", file=sys.stderr)
-    return found
+    for row in ROWS:
+        if wanted(row.name):
+            says_something = row.produces or name != DURABLE
+            one = outcome(partial(measure, broker, row, **terms)) if says_something else None
+            yield row.name, one
+    for rate in RATES:
+        if wanted(row_name := LATENCY.format(f"{rate:,}")):
+            yield row_name, outcome(partial(latency, broker, rate, **terms))
+    if stock_client.is_installed() and (wanted(STOCK.format("produce")) or wanted(STOCK.format("consume"))):
+        for what, one in stock_client.measure(broker):
+            yield STOCK.format(what), one
 
 
-def report(broker: str, row: str, one: Measured) -> None:
+def outcome(attempt: Callable[[], Measured]) -> Measured | Unexpected:
+    try:
+        return attempt()
+    except Unexpected as error:
+        return error
+
+
+def measure_all(names: Sequence[str], wanted: Callable[[str], bool], effort: Effort) -> dict[str, Column]:
+    """All brokers run side by side, and take turns: what else the machine does, it does to all of them."""
+    columns: dict[str, Column] = {}
+    with ExitStack() as stack:
+        turns = []
+        for name in names:
+            try:
+                broker = stack.enter_context(BROKERS[name]())
+            except BrokerFailed as error:
+                print(f"{name} is left out: {error}", file=sys.stderr)
+            else:
+                columns[name] = {}
+                turns.append((name, measured(name, broker, wanted, effort)))
+        for rows in zip(*(generator for _, generator in turns), strict=True):
+            for (name, _), (row, one) in zip(turns, rows, strict=True):
+                if isinstance(one, Measured):
+                    columns[name][row] = one
+                report(name, row, one)
+    return columns
+
+
+def report(broker: str, row: str, one: Measured | Unexpected | None) -> None:
     """As it goes along."""
+    if one is None:
+        return
+    if isinstance(one, Unexpected):
+        print(f"{broker}: {row} is left out: {one}", file=sys.stderr, flush=True)
+        return
     print(
         f"{broker}: {row}: {one.cpu_s:.3f} CPU-s, {one.rate:,.0f}/s, "
         f"p50 {one.p50_ms:.3f} ms, p99 {one.p99_ms:.3f} ms",
@@ -131,13 +157,8 @@ def main(arguments: list[str] | None = None) -> None:
     def wanted(row: str) -> bool:
         return not options.row or any(part in row for part in options.row)
 
-    columns: dict[str, Column] = {}
-    for name in BROKERS:
-        if not options.only or name in options.only:
-            try:
-                columns[name] = column(name, wanted, QUICK if options.quick else THOROUGH)
-            except BrokerFailed as error:
-                print(f"{name} is left out: {error}", file=sys.stderr)
+    names = [name for name in BROKERS if not options.only or name in options.only]
+    columns = measure_all(names, wanted, QUICK if options.quick else THOROUGH)
     durable = columns.pop(DURABLE, {})
     print_table("Without fsync on any side:", columns, "kbroker")
     if durable:

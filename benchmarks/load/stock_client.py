@@ -23,10 +23,8 @@ def is_installed() -> bool:
     return importlib.util.find_spec("confluent_kafka") is not None
 
 
-def measure(broker: RunningBroker, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Measured]]:
+def measure(broker: RunningBroker) -> Iterator[tuple[str, Measured]]:
     """Produce with acks=all and consume again, with the client's own batching."""
-    if not wanted("produce") and not wanted("consume"):
-        return
     with Client(broker.port) as client, on_cores(cores()[1]):
         client.create_topic(TOPIC, PARTITIONS)
         yield "produce", timed(broker, produce)
