@@ -58,6 +58,8 @@ NO_CONTROLLER = -1
 ATTEMPTS = 3
 RETRY_S = 1.0
 FIRST_LEADER_CHECK_S = 5
+ABSENCE_CHECK_S = 30.0
+SHORTEST_ABSENCE_CHECK_S = 0.1
 MOST_OPERATIONS = 500
 MOST_BYTES = 500_000
 """Of one transaction; ZooKeeper takes a megabyte. What is more becomes several transactions, in order."""
@@ -146,6 +148,7 @@ class Controller:
         self._registered_session = 0
         self._interruptions = 0
         self._leader_check: asyncio.TimerHandle | None = None
+        self._absence_check: asyncio.TimerHandle | None = None
 
     @property
     def is_active(self) -> bool:
@@ -317,6 +320,7 @@ class Controller:
         await self._perform_once(state, events.ControllerStarted(to_be_deleted))
         if self._settings.auto_leader_rebalance:
             self._check_leaders_in(FIRST_LEADER_CHECK_S)
+        self._check_absence()
         log.info("Controller of epoch %s: %s topics", mandate.epoch, len(state.topics))
 
     async def _perform(self, event: events.Event) -> object:
@@ -402,6 +406,16 @@ class Controller:
         self._put(events.LeadersChecked(self._settings.leader_imbalance_percent))
         self._check_leaders_in(self._settings.leader_imbalance_check_interval_s)
 
+    def _check_absence(self) -> None:
+        """See who is away, and look again before that can matter."""
+        loop = asyncio.get_running_loop()
+        self._put(events.AbsenceChecked(int(loop.time() * 1000)))
+        delay_ms = self._rules.replica_recovery_delay_ms
+        interval_s = ABSENCE_CHECK_S
+        if delay_ms >= 0:
+            interval_s = min(max(delay_ms / 4000, SHORTEST_ABSENCE_CHECK_S), ABSENCE_CHECK_S)
+        self._absence_check = loop.call_later(interval_s, self._check_absence)
+
     def _controller_is(self, broker_id: int) -> None:
         if broker_id != self.controller_id:
             self.controller_id = broker_id
@@ -416,6 +430,9 @@ class Controller:
         if self._leader_check is not None:
             self._leader_check.cancel()
             self._leader_check = None
+        if self._absence_check is not None:
+            self._absence_check.cancel()
+            self._absence_check = None
 
 
 def packed(writes: Iterable[tuple[Operation, ...]]) -> Iterator[list[Operation]]:

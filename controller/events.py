@@ -94,6 +94,12 @@ class LeadersChecked(NamedTuple):
     imbalance_percent: int
 
 
+class AbsenceChecked(NamedTuple):
+    """It is time to see which brokers stay away; by a clock that nobody sets."""
+
+    now_ms: int
+
+
 class CreateTopics(NamedTuple):
     request: CreateTopicsRequest
     topic_ids: Sequence[bytes]
@@ -154,6 +160,7 @@ Notice = (
     | DisksFailed
     | ConfigsChanged
     | LeadersChecked
+    | AbsenceChecked
 )
 """What has happened."""
 

@@ -27,6 +27,10 @@ class Rules(Protocol):
     @property
     def delete_topic_enable(self) -> bool: ...
 
+    @property
+    def replica_recovery_delay_ms(self) -> int:
+        """How long a broker may be away before its replicas are built anew; -1 is forever."""
+
     def unclean_leader_election(self, topic: Stored) -> bool:
         """Whether a replica that is not in sync may lead a partition of this topic."""
 

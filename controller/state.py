@@ -196,6 +196,8 @@ class ClusterState:
     requested_reassignments: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
     """What is left of `/admin/reassign_partitions`."""
     requested_reassignments_version: int = 0
+    away_since_ms: dict[int, int] = field(default_factory=dict)
+    """Brokers that hold replicas and are not registered, since a check has first found them missing."""
     offline_replicas: dict[int, dict[TopicPartition, None]] = field(default_factory=dict)
     """Replicas on a failed disk of a broker that is alive."""
 

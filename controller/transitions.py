@@ -7,6 +7,7 @@
     partitions           who leads (the partitions' state machine), by the elections of `controller.election`
     isr                  who is in sync
     reassignment         partitions that move
+    recovery             replicas that are built anew
     leader_elections     leaders that are asked for
     configs              what is stored for topics and brokers
 
@@ -21,7 +22,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from controller import brokers, configs, deletion, events, isr, leader_elections, quotas, reassignment, topics
+from controller import (
+    brokers,
+    configs,
+    deletion,
+    events,
+    isr,
+    leader_elections,
+    quotas,
+    reassignment,
+    recovery,
+    topics,
+)
 from controller.metadata_store import Delete
 from controller.partitions import settle, tell
 from controller.plan import Effects, Plan
@@ -110,6 +122,7 @@ TRANSITIONS: Mapping[type, Callable[[Plan, Any], object]] = {
     events.DisksFailed: _disks_failed,
     events.ConfigsChanged: lambda plan, event: configs.changed_elsewhere(plan, event.configs),
     events.LeadersChecked: lambda plan, event: leader_elections.balance(plan, event.imbalance_percent),
+    events.AbsenceChecked: lambda plan, event: recovery.check(plan, event.now_ms),
     events.CreateTopics: lambda plan, event: topics.create(
         plan, event.request, event.topic_ids, event.starts
     ),

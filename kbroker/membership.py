@@ -160,7 +160,21 @@ class Membership:
         if offline - self._offline:
             self._broker.spawn(self._tell_of_failed_disk())
         self._offline = offline
+        self._set_strays_aside()
         self._looking = self._broker.call_later_ms(interval_ms, self._look_after_replicas)
+
+    def _set_strays_aside(self) -> None:
+        """Logs of partitions that are on other brokers now: they moved away while this one was away."""
+        broker = self._broker
+        strays = []
+        for log in broker.logs:
+            topic = broker.metadata.topics.get(log.topic)
+            if topic is None or topic.id != log.topic_id or broker.replicas.find(log.topic, log.partition):
+                continue
+            state = topic.partitions.get(log.partition)
+            if state is not None and broker.node_id not in state.replicas:
+                strays.append((log.topic, log.partition))
+        broker.logs.set_stray_aside(strays)
 
     async def _tell_of_failed_disk(self) -> None:
         """The controller will ask which replicas are lost, and find other leaders."""

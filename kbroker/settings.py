@@ -108,6 +108,10 @@ class Settings:
     def delete_topic_enable(self) -> bool:
         return self.configuration.broker.delete_topic_enable
 
+    @property
+    def replica_recovery_delay_ms(self) -> int:
+        return self.configuration.broker.kbroker_replica_recovery_delay_ms
+
     def unclean_leader_election(self, topic: Stored) -> bool:
         return self.configuration.topic(topic).unclean_leader_election_enable
 

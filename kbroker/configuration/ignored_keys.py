@@ -53,10 +53,10 @@ def _not_yet() -> Iterator[tuple[str, str]]:
             """,
         ),
         (
-            "replicas are neither throttled, nor rebuilt and moved by themselves, nor read by consumers,",
+            "replicas are neither throttled, nor moved by themselves, nor read by consumers,",
             """
             replica.selector.class leader.replication.throttled.rate follower.replication.throttled.rate
-            kbroker.replica.recovery.delay.ms kbroker.auto.balance kbroker.balance.max.bytes.per.second
+            kbroker.auto.balance kbroker.balance.max.bytes.per.second
             """,
         ),
         (

@@ -24,6 +24,7 @@ class SomeRules:
     num_partitions: int = 2
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
+    replica_recovery_delay_ms: int = -1
 
     def unclean_leader_election(self, topic: Stored) -> bool:
         return topic.get(UNCLEAN_LEADER_ELECTION) == "true"

@@ -221,6 +221,23 @@ def test_without_a_controller_records_are_taken_and_given_as_before(tmp_path: Pa
     run(test, tmp_path)
 
 
+def test_what_a_lost_broker_had_is_built_anew_and_it_comes_back_cleanly(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.create("t", 1, 2, 3)
+        await cluster.produce(1, b"a", b"b")
+        await cluster.crash(3)
+        await until(lambda: cluster.isr() == {1, 2, 4})
+        assert cluster.values(4) == [b"a", b"b"]
+        assert (await cluster.produce(1, b"c")).error_code == 0
+        await cluster.start(3)
+        await until(lambda: cluster.brokers[3].logs.get(("t", 0)) is None)
+        assert cluster.brokers[3].replicas.find("t", 0) is None
+        names = [path.name for path in (tmp_path / "broker-3").iterdir()]
+        assert any(name.startswith("t-0.") and name.endswith("-stray") for name in names)
+
+    run(test, tmp_path, brokers=4, kbroker_replica_recovery_delay_ms=200)
+
+
 def test_a_leader_whose_disk_fails_is_replaced(tmp_path: Path) -> None:
     async def test(cluster: Cluster) -> None:
         await cluster.create("t", 1, 2, 3)
