@@ -26,6 +26,8 @@ from tests.kbroker.transacting import (
     read_committed,
     settled,
 )
+from wire.api import ApiKey
+from wire.api.api_versions import ApiVersionsRequest
 from wire.errors import ErrorCode
 from wire.internal import TRANSACTION_STATE, encode_record_key, encode_record_value
 from wire.internal.transaction_state import TransactionLogKey
@@ -236,3 +238,24 @@ def test_producer_ids_do_not_come_back(life: Life) -> None:
     life.again()
     assert life.producer(1, "b").producer_id not in seen
     assert life.producer(1, "a").producer_id in seen
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_cluster_may_stay_with_the_old_protocol(tmp_path: Path, level: int) -> None:
+    """The feature is what new clients go by. One that ends by EndTxn 5 all the same keeps its epoch."""
+    broker = BrokerProcess(tmp_path / "broker.log", "--set", f"kbroker.transaction.version={level}")
+    speaker = Speaker(broker.host, broker.port)
+    speaker.create("t")
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    finalized = speaker.ask(request, ApiKey.API_VERSIONS, 4).finalized_features
+    assert [one.max_version_level for one in finalized] == ([level] if level else [])
+    one = Transacting(speaker, "x", version=1).initialized()
+    for version in (3, 5):
+        one.begun("t", b"%d" % version)
+        assert one.end(is_commit=True, version=version) == 0
+        one.completed()
+        assert one.epoch == 0
+    assert read_committed(speaker, "t") == [b"3", b"5"]
+    speaker.socket.close()
+    assert broker.stop() == 0
+    assert "Traceback" not in broker.log.read_text()
