@@ -1,9 +1,11 @@
 """Producers of both protocol versions transact while brokers die: what readers of committed data may say.
 
-Every transaction writes one value, its own, to several partitions. At the end, in every partition:
+Every transaction writes one value, its own, to several partitions, and commits its number as the offset of
+its producer's group. At the end, in every partition:
 - what was told to be committed is there, once, in each partition of its transaction: none is lost or torn;
 - what was told to be aborted is in none, and what nobody knows of is in all of its partitions or in none;
 - each producer's values are in the order in which it wrote them;
+- each group is where the last transaction of its producer that was committed has put it;
 - nothing is left open.
 All the while a reader looked on: the last stable offset never went back, and nothing it saw is missing.
 """
@@ -19,7 +21,15 @@ import pytest
 
 from tests.kbroker.cluster.in_process import Cluster, run, until
 from tests.kbroker.cluster.routed import PARTITIONS, Routed
-from tests.kbroker.transacting import READ_COMMITTED, Transacting, committed_in, read_committed, settled
+from tests.kbroker.transacting import (
+    GROUP,
+    READ_COMMITTED,
+    Transacting,
+    committed_in,
+    committed_offset,
+    read_committed,
+    settled,
+)
 from wire.errors import ErrorCode
 
 pytestmark = pytest.mark.slow
@@ -70,6 +80,7 @@ class Worker:
         """As after a restart of the program: what was open is aborted."""
         one = Transacting(self.speaker, self.name, self.version)
         one.find()
+        one.find(self.name, GROUP)
         assert settled(one.init, *AGAIN) == 0
         return one
 
@@ -82,12 +93,19 @@ class Worker:
             if error:
                 return self.over(error)
             one.sequences["t", index] = one.sequences.get(("t", index), 0) + 1
+        if error := self.commit_offset(one, int(value[-3:])):
+            return self.over(error)
         if self.chance.random() < 0.1:
             return UNKNOWN  # it dies with the transaction open
         is_commit = self.chance.random() < 0.7
         if error := settled(lambda: one.end(is_commit=is_commit), *AGAIN):
             return self.over(error)
         return COMMITTED if is_commit else ABORTED
+
+    def commit_offset(self, one: Transacting, offset: int) -> int:
+        if self.version < 2 and (error := settled(lambda: one.add_offsets(self.name), *AGAIN)):
+            return error
+        return settled(lambda: one.commit_offset(self.name, "t", offset), *AGAIN)
 
     def over(self, error: int) -> str:
         assert error in OVER, ErrorCode.__members__
@@ -143,6 +161,11 @@ def check(workers: list[Worker], reader: Reader) -> None:
         for values in found.values():
             mine = [value for value in values if value and value.startswith(worker.name.encode())]
             assert mine == sorted(set(mine)), "in order, and once"
+        committed = [
+            int(value[-3:]) for value in worker.told if any(value in seen for seen in found.values())
+        ]
+        expected_offset = max(committed, default=-1)
+        assert committed_offset(reader.speaker, worker.name, "t", require_stable=True) == (0, expected_offset)
 
 
 @pytest.mark.parametrize("seed", range(4))
