@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from tests.kbroker.transacting import (
     GROUP,
     READ_COMMITTED,
     Transacting,
+    committed_in,
     committed_offset,
     markers,
     read_committed,
@@ -24,6 +27,7 @@ from wire.api.add_partitions_to_txn import (
 )
 from wire.api.api_versions import ApiVersionsRequest
 from wire.api.describe_transactions import DescribeTransactionsRequest
+from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.api.list_transactions import ListTransactionsRequest
 from wire.api.offset_commit import (
     OffsetCommitRequest,
@@ -251,6 +255,33 @@ def test_only_committed_records_are_seen(speaker: Speaker, topic: str, version: 
     assert [(a.producer_id, a.first_offset) for a in answer.aborted_transactions] == [(other.producer_id, 1)]
     after = speaker.fetch(topic, 6, isolation_level=READ_COMMITTED)
     assert after.aborted_transactions == [], "none of them reaches that far"
+
+
+@BOTH
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_waiting_reader_is_woken_by_the_end(
+    speaker: Speaker, connect: Callable[[], Speaker], topic: str, version: int, is_commit: bool
+) -> None:
+    """conformance 44, 55: by a commit, and by an abort, which lets it see what comes after."""
+    one = producer(speaker, topic, version)
+    one.begun(topic, b"a")
+    speaker.produce(topic, batch(b"plain"))
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=20_000,
+        min_bytes=1,
+        isolation_level=READ_COMMITTED,
+        topics=[FetchTopic(topic=topic, partitions=[wanted])],
+    )
+    reader = connect()
+    reader.send(reader.request(request, ApiKey.FETCH, 12))
+    began = time.monotonic()
+    one.settled_end(is_commit=is_commit)
+    answer = reader.reply(ApiKey.FETCH, 12).responses[0].partitions[0]
+    assert time.monotonic() - began < 10
+    aborted = [(each.first_offset, each.producer_id) for each in answer.aborted_transactions]
+    values, end = committed_in(bytes(answer.records), aborted)
+    assert (values, end) == ([b"a", b"plain"] if is_commit else [b"plain"], 3)
 
 
 @BOTH
