@@ -1,7 +1,8 @@
 """The composition root: what one broker is made of, and the order in which it starts and stops.
 
-The only module that reads the clock, draws a random number or starts a thread or task; everything else is
-given what it needs. One event loop owns all state, and nothing here is touched from another thread.
+The only module that starts tasks; clocks, chance, threads, disk and network are `kbroker.machine`'s, and
+everything else is given what it needs. One event loop owns all state; nothing here is touched by other
+threads.
 
 Start: bind, open the logs, join the cluster (`kbroker.membership`: registration, election), wait until the
 controller has told this broker what it leads, then accept connections and say so; where the controller may be
@@ -16,16 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import random
 import signal
 import socket
-import time
-import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from controller import events
 from kbroker.compaction import Compaction
@@ -43,7 +41,8 @@ from kbroker.handlers import HANDLERS, Handler
 from kbroker.handlers.add_partitions_to_txn import add_partitions_to_txn
 from kbroker.handlers.write_txn_markers import write_txn_markers
 from kbroker.inter_broker import InterBroker
-from kbroker.listeners import Listeners, addresses_of, bind_all
+from kbroker.listeners import Listeners, addresses_of
+from kbroker.machine import Bound, Machine, Server
 from kbroker.metadata_cache import MetadataCache
 from kbroker.open_files import most_open_files
 from kbroker.peer import Address
@@ -52,7 +51,6 @@ from kbroker.settings import Settings, produce_rules
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
 from storage.cleaner import LogCleaner, RateLimit
 from storage.errors import StorageError
-from storage.files import Disk
 from storage.log_config import FOREVER_MS, LogConfig
 from storage.log_manager import Intervals, LogManager
 from storage.recovery import LogSettings
@@ -70,7 +68,6 @@ if TYPE_CHECKING:
 DRAIN_S = 1.0
 TICK_MS = 1000
 RECEIVE_BUFFER_BYTES = 1 << 20
-THREADS = 4
 USE_DEFAULT = -1
 SMALL_REPLY_BYTES = 1 << 20
 
@@ -87,6 +84,7 @@ class Broker:
         data: Sequence[str] = (),
         durability: Durability | None = None,
         node_id: int = 1,
+        machine: Machine | None = None,
     ) -> None:
         """`data` are the directories of the logs; without one there are none."""
         configuration = configuration or Configuration()
@@ -94,8 +92,10 @@ class Broker:
         durability = durability or Durability(values.kbroker_flush)
         is_by_interval = durability is Durability.INTERVAL
         self._flush_interval_ms = values.kbroker_flush_interval_ms if is_by_interval else FOREVER_MS
+        self.machine = machine = machine or Machine()
+        self.now_ms, self.steady_s = machine.now_ms, machine.steady_s
         self.node_id = node_id
-        self.cluster_id = new_cluster_id()
+        self.cluster_id = cluster_id_of(machine.uuid())
         self.broker_epoch = -1
         self.listeners = listeners
         self.handlers = handlers
@@ -108,8 +108,9 @@ class Broker:
         # One for all connections: a read is handled to its end before the loop starts the next one.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connections = self._limited_connections()
-        self.fetch_sessions = FetchSessions(values.max_incremental_fetch_session_cache_slots, new_session_id)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kbroker")
+        self.fetch_sessions = FetchSessions(
+            values.max_incremental_fetch_session_cache_slots, self._new_session_id
+        )
         self.logs = self._log_manager(data, durability)
         self.compaction = self._compaction()
         self.replicas = ReplicaManager(
@@ -124,7 +125,7 @@ class Broker:
             self.replicas,
             self,
             group_config(configuration),
-            new_member_id,
+            self._new_member_id,
             lambda: self.settings.configuration.broker.offsets_topic_num_partitions,
         )
         self.inter_broker = self._inter_broker()
@@ -132,9 +133,16 @@ class Broker:
         self.membership: Membership | None = None
         self._being_created: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[Server] = []
         self._ticking: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _new_session_id(self) -> int:
+        return self.machine.random.randrange(1, 1 << 31)
+
+    def _new_member_id(self, client_id: str) -> str:
+        """In Kafka's form."""
+        return f"{client_id}-{self.machine.uuid()}"
 
     def _limited_connections(self) -> Connections[Connection]:
         has_one_for_brokers = len(self.listeners.bound) > 1
@@ -148,13 +156,13 @@ class Broker:
     def _log_manager(self, data: Sequence[str], durability: Durability) -> LogManager:
         values = self.settings.configuration.broker
         return LogManager(
-            Disk(durable=durability is not Durability.NEVER),
+            self.machine.files(durable=durability is not Durability.NEVER),
             data,
             config_for=self.log_config,
-            submit=self._threads.submit,
+            submit=self.machine.submit,
             call=self._call_from_thread,
-            unique=lambda: uuid.uuid4().hex,
-            settings=LogSettings(values.producer_id_expiration_ms, jitter=random.randrange),
+            unique=lambda: self.machine.uuid().hex,
+            settings=LogSettings(values.producer_id_expiration_ms, jitter=self.machine.random.randrange),
             intervals=intervals(values),
         )
 
@@ -168,7 +176,7 @@ class Broker:
             self.node_id,
             handlers,
             self.spawn,
-            lambda *args: asyncio.get_running_loop().create_connection(*args),
+            self.machine.open_connection,
             self._address_of,
             lambda: self.settings.configuration.broker.request_timeout_ms / 1000,
         )
@@ -190,20 +198,17 @@ class Broker:
 
     def _compaction(self) -> Compaction:
         values = self.settings.configuration.broker
-        limit = RateLimit(values.log_cleaner_io_max_bytes_per_second, time.monotonic, time.sleep)
+        rate = values.log_cleaner_io_max_bytes_per_second
+        limit = RateLimit(rate, self.steady_s, self.machine.sleep)
         cleaner = LogCleaner(
             self.logs.files,
             self.logs,
             throttle=limit,
             dedupe_buffer_bytes=values.log_cleaner_dedupe_buffer_size,
         )
-        return Compaction(cleaner, self._threads.submit, self._call_from_thread)
+        return Compaction(cleaner, self.machine.submit, self._call_from_thread)
 
     # -- time and tasks
-
-    @staticmethod
-    def now_ms() -> int:
-        return time.time_ns() // 1_000_000
 
     def call_later_ms(self, delay_ms: int, call: Callable[[], object]) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(delay_ms / 1000, call)
@@ -224,7 +229,7 @@ class Broker:
     async def start(self, join: Callable[[Broker], Membership] | None = None) -> None:
         """From here on `listeners` has the ports that were taken. `join` makes the way into a cluster."""
         self._loop = asyncio.get_running_loop()
-        sockets = bind_all(self.listeners, self._socket_options())
+        sockets = self.machine.bind(self.listeners, self._socket_options())
         self.listeners = self.listeners.with_ports([bound.getsockname()[1] for bound in sockets])
         try:
             self.logs.start(self.now_ms())
@@ -253,16 +258,14 @@ class Broker:
         if directories and not self.logs.online:
             raise directories[0].offline or StorageError(directories[0].path, "cannot be used")
 
-    async def _accept_on(self, sockets: Sequence[socket.socket]) -> None:
+    async def _accept_on(self, sockets: Sequence[Bound]) -> None:
         for endpoint, bound in zip(self.listeners.bound, sockets, strict=True):
             await self._accept(endpoint.listener, bound)
 
-    async def _accept(self, listener: str, bound: socket.socket) -> None:
+    async def _accept(self, listener: str, bound: Bound) -> None:
         backlog = self.settings.configuration.broker.socket_listen_backlog_size
-        server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self, listener), sock=bound, backlog=backlog
-        )
-        self._servers.append(server)
+        made = partial(Connection, self, listener)
+        self._servers.append(await self.machine.accept(bound, made, backlog))
 
     @property
     def address(self) -> tuple[str, int]:
@@ -290,7 +293,7 @@ class Broker:
         """Retention, checkpoints and what else the logs do from time to time."""
         values = self.settings.configuration.broker
         self.logs.tick(self.now_ms())
-        self.connections.tick(time.monotonic_ns() // 1_000_000)
+        self.connections.tick(int(self.steady_s() * 1000))
         if values.log_cleaner_enable:
             self.compaction.tick(self.now_ms(), values.log_cleaner_backoff_ms)
         self._ticking = self.call_later_ms(min(TICK_MS, self._flush_interval_ms), self._tick)
@@ -325,7 +328,7 @@ class Broker:
             await asyncio.sleep(0.001)
         self.replicas.stop()
         self.logs.close(self.broker_epoch)
-        self._threads.shutdown()
+        self.machine.stop()
 
     # -- requests
 
@@ -485,18 +488,9 @@ def transaction_config(configuration: Configuration) -> TransactionConfig:
     )
 
 
-def new_session_id() -> int:
-    return random.randrange(1, 1 << 31)
-
-
-def new_member_id(client_id: str) -> str:
-    """Kafka's form."""
-    return f"{client_id}-{uuid.uuid4()}"
-
-
-def new_cluster_id() -> str:
-    """Kafka's form: a random UUID, base64url without padding."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+def cluster_id_of(chosen: UUID) -> str:
+    """Kafka's form: base64url without padding."""
+    return base64.urlsafe_b64encode(chosen.bytes).decode().rstrip("=")
 
 
 async def serve(

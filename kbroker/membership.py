@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -89,7 +88,7 @@ class Membership:
             broker.node_id,
             loop.call_soon,
             broker.spawn,
-            loop.create_connection,
+            broker.machine.open_connection,
             listener=broker.listeners.inter_broker,
             timeout_s=values.controller_socket_timeout_ms / 1000,
             leader_and_isr=partial(leader_and_isr, broker),
@@ -103,13 +102,13 @@ class Membership:
             store,
             Outlets(self._peers.send, self._registered, self._controller_changed, self._configured),
             rules=broker.settings,
-            chance=Chance(random.randrange, lambda: random.randbytes(16)),
+            chance=Chance(broker.machine.random.randrange, lambda: broker.machine.random.randbytes(16)),
             now_ms=broker.now_ms,
             settings=self._controller_settings(),
         )
         self._peers.answered = self.controller.answered
         self.channel = ControllerChannel(
-            broker.node_id, loop.create_connection, self._whereabouts, self._decide
+            broker.node_id, broker.machine.open_connection, self._whereabouts, self._decide
         )
         self._running: asyncio.Task[None] | None = None
         self._looking: asyncio.TimerHandle | None = None
@@ -127,7 +126,7 @@ class Membership:
             broker.logs,
             lambda: broker.settings.configuration.broker,
             self._address_of,
-            loop.create_connection,
+            broker.machine.open_connection,
             broker.spawn,
             broker.now_ms,
         )

@@ -25,7 +25,7 @@ import stat
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import ClassVar, Protocol
 
@@ -33,6 +33,8 @@ from storage.errors import DirectoryLocked
 
 Buffer = bytes | bytearray | memoryview
 Names = list[str]
+Sync = Callable[[int], None]
+"""Makes what was written to a descriptor durable; called from any thread."""
 
 IOV_MAX = 1024
 """The most buffers one system call takes (Linux and macOS)."""
@@ -150,15 +152,17 @@ def parent(path: str) -> str:
 class Disk:
     """The real file system. `durable=False` makes every sync do nothing, for data nobody keeps."""
 
-    __slots__ = ("_durable",)
+    __slots__ = ("_durable", "_sync")
 
-    def __init__(self, *, durable: bool = True) -> None:
+    def __init__(self, *, durable: bool = True, sync: Sync | None = None) -> None:
+        """`sync` is called instead of `sync_data`, to do that and measure it."""
         self._durable = durable
+        self._sync = sync or sync_data
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         flags = os.O_RDONLY if read_only else os.O_RDWR
         descriptor = os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), FILE_MODE)
-        return DiskFile(path, descriptor, durable=self._durable)
+        return DiskFile(path, descriptor, durable=self._durable, sync=self._sync)
 
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
@@ -170,7 +174,7 @@ class Disk:
         try:
             _write_all(descriptor, [data], 0)
             if self._durable:
-                _sync(descriptor)
+                self._sync(descriptor)
         finally:
             os.close(descriptor)
         os.replace(temporary, path)
@@ -228,13 +232,24 @@ class Disk:
 class DiskFile:
     """An open file of the real file system. Appends go to `size`, not to the descriptor's own offset."""
 
-    __slots__ = ("_closed", "_descriptor", "_durable", "_guard", "_sync_error", "_users", "path", "size")
+    __slots__ = (
+        "_closed",
+        "_descriptor",
+        "_durable",
+        "_guard",
+        "_sync",
+        "_sync_error",
+        "_users",
+        "path",
+        "size",
+    )
 
-    def __init__(self, path: str, descriptor: int, *, durable: bool) -> None:
+    def __init__(self, path: str, descriptor: int, *, durable: bool, sync: Sync) -> None:
         self.path = path
         self.size = os.fstat(descriptor).st_size
         self._descriptor = descriptor
         self._durable = durable
+        self._sync = sync
         self._guard = threading.Lock()
         self._users = 1
         self._closed = False
@@ -296,7 +311,7 @@ class DiskFile:
         self.join()
         try:
             if self._durable:
-                _sync(self._descriptor)
+                self._sync(self._descriptor)
         except OSError as error:
             self._sync_error = error
             raise
@@ -402,11 +417,11 @@ def _write_all(descriptor: int, buffers: Sequence[Buffer], position: int) -> Non
 
 if sys.platform == "darwin":
 
-    def _sync(descriptor: int) -> None:
+    def sync_data(descriptor: int) -> None:
         # fsync stops at the drive's volatile cache on macOS.
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
 
 else:
 
-    def _sync(descriptor: int) -> None:
+    def sync_data(descriptor: int) -> None:
         os.fdatasync(descriptor)

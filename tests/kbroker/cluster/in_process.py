@@ -18,6 +18,7 @@ from kbroker.broker import Broker
 from kbroker.configuration.layers import Configuration
 from kbroker.handlers import BETWEEN_BROKERS, HANDLERS
 from kbroker.listeners import Listeners
+from kbroker.machine import Machine
 from kbroker.membership import Membership
 from kbroker.peer import Address, Peer
 from kbroker.replica_manager import Durability, HostedPartition
@@ -45,7 +46,7 @@ class Cluster:
     """Brokers by id, and what tests ask them."""
 
     def __init__(self, directory: Path, **properties: object) -> None:
-        self.tree = EmbeddedTree.open(None, now_ms=Broker.now_ms)
+        self.tree = EmbeddedTree.open(None, now_ms=Machine.now_ms)
         self.brokers: dict[int, Broker] = {}
         self._directory = directory
         self._properties = {
