@@ -13,7 +13,7 @@ from tests.kbroker.speaker import Speaker
 from tests.kbroker.transacting import READ_COMMITTED, Transacting, markers
 
 KAFKA = "4.3.1"
-CLIENT = f"Kafka's tools {VERSION}"
+CLIENT = f"Kafka's tools {KAFKA}"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.feature("command-line tools"),
