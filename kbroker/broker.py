@@ -43,7 +43,9 @@ from kbroker.handlers.write_txn_markers import write_txn_markers
 from kbroker.inter_broker import InterBroker
 from kbroker.listeners import Listeners, addresses_of
 from kbroker.machine import Bound, Machine, Server
+from kbroker.measures import TimedSync
 from kbroker.metadata_cache import MetadataCache
+from kbroker.metrics_server import MetricsServer
 from kbroker.open_files import most_open_files
 from kbroker.peer import Address
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
@@ -111,16 +113,11 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             values.max_incremental_fetch_session_cache_slots, self._new_session_id
         )
+        self.started_ms = self.now_ms()
+        self.disk_syncs = TimedSync(self.steady_s)
         self.logs = self._log_manager(data, durability)
         self.compaction = self._compaction()
-        self.replicas = ReplicaManager(
-            node_id,
-            self.now_ms,
-            self.logs,
-            durability,
-            configure=self._configure,
-            leadership=self._leadership_changed,
-        )
+        self.replicas = self._replica_manager(durability)
         self.groups = GroupCoordinator(
             self.replicas,
             self,
@@ -131,6 +128,7 @@ class Broker:
         self.inter_broker = self._inter_broker()
         self.transactions = self._transactions()
         self.membership: Membership | None = None
+        self.metrics: MetricsServer | None = None
         self._being_created: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[Server] = []
@@ -156,7 +154,7 @@ class Broker:
     def _log_manager(self, data: Sequence[str], durability: Durability) -> LogManager:
         values = self.settings.configuration.broker
         return LogManager(
-            self.machine.files(durable=durability is not Durability.NEVER),
+            self.machine.files(durable=durability is not Durability.NEVER, sync=self.disk_syncs),
             data,
             config_for=self.log_config,
             submit=self.machine.submit,
@@ -165,6 +163,18 @@ class Broker:
             settings=LogSettings(values.producer_id_expiration_ms, jitter=self.machine.random.randrange),
             intervals=intervals(values),
         )
+
+    def _replica_manager(self, durability: Durability) -> ReplicaManager:
+        replicas = ReplicaManager(
+            self.node_id,
+            self.now_ms,
+            self.logs,
+            durability,
+            configure=self._configure,
+            leadership=self._leadership_changed,
+        )
+        replicas.traffic.most = self.settings.configuration.broker.kbroker_metrics_max_partitions
+        return replicas
 
     def _inter_broker(self) -> InterBroker:
         """The way to partition leaders and to coordinators, wherever they are."""
@@ -244,6 +254,7 @@ class Broker:
                 await self.membership.join()
             if not self._servers:
                 await self._accept_on(sockets)
+            self.metrics = await MetricsServer.of(self)
         except BaseException:
             for bound in sockets:
                 bound.close()
@@ -307,6 +318,8 @@ class Broker:
         self.connections.report()
         if self._ticking is not None:
             self._ticking.cancel()
+        if self.metrics is not None:
+            self.metrics.close()
         closing = list(self.connections)
         for connection in closing:
             connection.close()

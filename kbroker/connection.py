@@ -22,10 +22,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, cast
 
 from kbroker.context import HangUp, Parked
 from kbroker.dispatch import Route, Unanswerable
+from kbroker.handlers.fetch import replica_of
 from kbroker.listeners import PLAINTEXT
 from kbroker.outlet import Outlet
 from kbroker.produce_stream import ProduceStream, SingleProduce
@@ -52,13 +54,23 @@ LARGE_REPLY_BYTES = 256 * 1024
 class Slot:
     """The place of one reply in the order of replies; `buffers` is None until it is known."""
 
-    __slots__ = ("_connection", "_correlation_id", "_request", "_route", "buffers", "hang_up", "pipelined")
+    __slots__ = (
+        "_connection",
+        "_correlation_id",
+        "_request",
+        "arrived_s",
+        "buffers",
+        "hang_up",
+        "pipelined",
+        "route",
+    )
 
     def __init__(
         self, connection: Connection, route: Route, correlation_id: int, request: object, pipelined: bool
     ) -> None:
         self._connection = connection
-        self._route = route
+        self.route = route
+        self.arrived_s = connection.turn_began_s
         self._correlation_id = correlation_id
         self._request = request
         self.pipelined = pipelined
@@ -67,11 +79,11 @@ class Slot:
 
     def deliver(self, outcome: object) -> None:
         try:
-            self.buffers = self._route.outcome(self._correlation_id, outcome, self._request)
+            self.buffers = self.route.outcome(self._correlation_id, outcome, self._request)
         except HangUp as error:
             self.buffers, self.hang_up = [], str(error)
         except Exception:
-            logger.exception("a bug in the broker, met by a reply to %s", self._route.response.__name__)
+            logger.exception("a bug in the broker, met by a reply to %s", self.route.response.__name__)
             self.buffers, self.hang_up = [], "its reply could not be made"
         self._request = None
         self._connection.slot_filled()
@@ -101,6 +113,8 @@ class Connection(asyncio.BufferedProtocol):
         self.held_bytes = self.owed_bytes = 0
         self.has_moved = True
         self.moved_ms = 0
+        self.turn_began_s = 0.0
+        self.consumes = False
         self.closed = asyncio.get_running_loop().create_future()
 
     # -- called by the event loop
@@ -127,6 +141,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._in_turn = self.has_moved = True
+        self.turn_began_s = self._broker.steady_s()
         number = 0
         try:
             for number, request in enumerate(self._reader.feed(self._broker.receive_buffer[:nbytes])):
@@ -175,6 +190,7 @@ class Connection(asyncio.BufferedProtocol):
         if request[:2] != PRODUCE:
             broker.end_turn()  # what was produced before this request must be visible to it
         elif (single := self._produces.stage(request)) is not None:
+            single.arrived_s = self.turn_began_s
             self._slots.append(single)
             return
         try:
@@ -183,6 +199,8 @@ class Connection(asyncio.BufferedProtocol):
             )
             if route.key == ApiKey.PRODUCE:
                 self._produces.learn(request, decoded, route)
+            elif route.key == ApiKey.FETCH and not self.consumes:
+                self.consumes = replica_of(route.version, decoded)[0] < 0
             if isinstance(outcome, Parked):
                 kept = None if outcome.pipelined else decoded  # a Produce has views of what it arrived in
                 slot = Slot(self, route, correlation_id, kept, outcome.pipelined)
@@ -194,6 +212,7 @@ class Connection(asyncio.BufferedProtocol):
                 slot.deliver(outcome)
             else:
                 self._send(route.outcome(correlation_id, outcome, decoded))
+                route.measures.durations.add(broker.steady_s() - self.turn_began_s)
         except Unanswerable as error:
             reply = broker.dispatcher.reply_to_unsupported(request)
             if reply is None:
@@ -236,6 +255,14 @@ class Connection(asyncio.BufferedProtocol):
     def awaits_reply(self) -> bool:
         return bool(self._slots)
 
+    @property
+    def produces(self) -> bool:
+        return self._produces.is_used
+
+    def awaited(self) -> Iterator[int]:
+        """The APIs of the requests that wait for their replies."""
+        return (slot.route.key for slot in self._slots)
+
     def rest(self, resting: bool) -> None:
         self._resting = resting
         self._read(not (self._backlog or self._client_is_slow or resting))
@@ -264,6 +291,7 @@ class Connection(asyncio.BufferedProtocol):
     def _resume(self) -> None:
         self._send_is_scheduled = False
         self._in_turn = True
+        self.turn_began_s = self._broker.steady_s()
         self._end_turn(MAX_IN_A_TURN)
 
     def _send(self, buffers: list[Buffer]) -> None:
@@ -278,7 +306,9 @@ class Connection(asyncio.BufferedProtocol):
         """Queue the replies that are known, up to the first that is not."""
         slots = self._slots
         while slots and (buffers := slots[0].buffers) is not None:
-            hang_up = slots.popleft().hang_up
+            slot = slots.popleft()
+            slot.route.measures.durations.add(self._broker.steady_s() - slot.arrived_s)
+            hang_up = slot.hang_up
             self._send(buffers)
             if hang_up is not None:
                 self._end(hang_up)

@@ -98,6 +98,10 @@ class Connections(Generic[C]):
     def held_bytes(self) -> int:
         return self._held_bytes
 
+    @property
+    def owed_bytes(self) -> int:
+        return self._owed_bytes
+
     # -- coming and going
 
     def admit(self, connection: C) -> bool:

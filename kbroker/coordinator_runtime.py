@@ -168,6 +168,10 @@ class Coordinators(Generic[M]):
             parked.complete(response)
         return parked
 
+    def served(self) -> list[M]:
+        """What has been loaded so far."""
+        return [shard.machine for shard in self._shards.values() if not shard.is_loading]
+
     def loaded(self) -> list[Shard[M]]:
         """Everything that can be asked now; KafkaError 14 while something is being loaded."""
         if any(shard.is_loading for shard in self._shards.values()):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import struct
+from collections import defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +23,7 @@ from kbroker.context import Context, HangUp, NoReply
 from kbroker.error_replies import Refusal
 from kbroker.handlers.api_versions import unsupported_version
 from kbroker.lasting_replies import LASTING, Encoded, LastingReplies, key_of
+from kbroker.measures import ApiMeasures
 from wire.api import ApiKey, api, find_api
 from wire.codec import decoder, encoder
 from wire.errors import ErrorCode, KafkaError, WireError
@@ -60,6 +62,7 @@ class Route(NamedTuple):
     encode: Callable[[Any, list[Buffer]], None]
     header_tags: bytes
     """What a flexible response header has after the correlation id."""
+    measures: ApiMeasures
 
     def reply(self, correlation_id: int, response: object) -> list[Buffer]:
         """The framed response; `records` in it are not copied."""
@@ -84,6 +87,7 @@ class Route(NamedTuple):
             return self.framed(correlation_id, outcome.data)
         elif isinstance(outcome, NoReply):
             return []
+        self.measures.count_errors(outcome)
         return self.reply(correlation_id, outcome)
 
 
@@ -105,6 +109,8 @@ class Dispatcher:
         self._broker = broker
         self._routes: dict[tuple[int, int], Route] = {}
         self._lasting = LastingReplies(broker.metadata)
+        self.measures: defaultdict[int, ApiMeasures] = defaultdict(ApiMeasures)
+        """By API."""
 
     def dispatch(self, request: memoryview, client_host: str, listener: str) -> Dispatched:
         if len(request) < 4:
@@ -160,6 +166,7 @@ class Dispatcher:
             found.response,
             encoder(found.response, version),
             bytes(response_header_version(key, version)),
+            self.measures[key],
         )
         self._routes[key_and_version] = route
         return route

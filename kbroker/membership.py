@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -82,6 +83,8 @@ class Membership:
         self._closed = closed
         self._broker = broker
         self._store = store
+        self.session_changes: Counter[SessionState] = Counter()
+        store.listen(self._session_changed)
         loop = asyncio.get_running_loop()
         values = broker.settings.configuration.broker
         self._peers = Peers(
@@ -271,6 +274,13 @@ class Membership:
             self.fetchers.close()
         await self._store.close()
         self._closed()
+
+    @property
+    def session_state(self) -> SessionState:
+        return self._store.state
+
+    def _session_changed(self, state: SessionState) -> None:
+        self.session_changes[state] += 1
 
     # -- what other brokers ask the controller here
 

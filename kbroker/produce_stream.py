@@ -72,13 +72,14 @@ class Head(NamedTuple):
 class ProduceStream:
     """The heads of one connection. `filled` is called when a reply is known after its request's turn."""
 
-    __slots__ = ("_broker", "_filled", "_head_end", "_heads")
+    __slots__ = ("_broker", "_filled", "_head_end", "_heads", "is_used")
 
     def __init__(self, broker: Broker, filled: Callable[[], object]) -> None:
         self._broker = broker
         self._filled = filled
         self._heads: dict[bytes, Head] = {}
         self._head_end = HEAD_BEGIN
+        self.is_used = False
 
     def stage(self, request: memoryview) -> SingleProduce | None:
         """Have the batch appended at the end of this turn; None where the handler must see the request."""
@@ -103,6 +104,7 @@ class ProduceStream:
 
     def learn(self, request: memoryview, decoded: ProduceRequest, route: Route) -> None:
         """Remember the head of a request that was decoded, if it is a usual one."""
+        self.is_used = True
         topics = decoded.topic_data
         if len(topics) != 1 or len(topics[0].partition_data) != 1 or route.version < FIRST_VERSION:
             return
@@ -177,7 +179,15 @@ class SingleProduce:
     """One such Produce from its staging to its reply: its place in the order of replies."""
 
     _appended: Appended
-    __slots__ = ("_appended", "_correlation_id", "_head", "_partition", "_stream", "buffers")
+    __slots__ = (
+        "_appended",
+        "_correlation_id",
+        "_head",
+        "_partition",
+        "_stream",
+        "arrived_s",
+        "buffers",
+    )
 
     pipelined = True
     hang_up = None
@@ -189,7 +199,12 @@ class SingleProduce:
         self._head = head
         self._partition = partition
         self._correlation_id = correlation_id
+        self.arrived_s = 0.0
         self.buffers: list[Buffer] | None = None
+
+    @property
+    def route(self) -> Route:
+        return self._head.route
 
     def appended(self, outcome: AppendOutcome) -> None:
         """Between the phases: the batch is in the log, or was refused by it."""
@@ -224,5 +239,6 @@ class SingleProduce:
         answer.log_start_offset = self._partition.log.log_start_offset
         refuse(answer, error)
         response = response_of(head.topic, head.topic_id, answer)
+        head.route.measures.failed(error.code)
         self.buffers = head.route.reply(self._correlation_id, response)
         self._stream._filled()

@@ -295,6 +295,7 @@ class Fetcher:
         log = followed.log
         if data.records:
             log.append_as_follower(data.records, self._fetchers.now_ms())
+            followed.partition.traffic.replication_bytes_in += len(data.records)
         followed.partition.leader_high_watermark = data.high_watermark
         log.high_watermark = max(log.high_watermark, data.high_watermark)
         if log.log_start_offset < data.log_start_offset <= log.high_watermark:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from kbroker.measures import Traffic, TrafficByTopic
 from kbroker.partition import Leadership
 from kbroker.produced_batches import ProduceRules
 from storage.appending import NO_GUARDS, Appended
@@ -83,6 +84,7 @@ class HostedPartition:
         "staged",
         "topic",
         "topic_id",
+        "traffic",
         "waiting_for_replicas",
     )
 
@@ -92,6 +94,8 @@ class HostedPartition:
         self.index = index
         self.log = log
         self.rules = ProduceRules()
+        self.traffic = Traffic()
+        """Its topic's, once it is hosted."""
         self.min_in_sync_replicas = 1
         self.leader_id = -1
         self.leader_epoch = -1
@@ -184,6 +188,8 @@ class ReplicaManager:
         self._topic_names: dict[bytes, str] = {}
         self._staged: list[HostedPartition] = []
         self.others = NOBODY
+        self.traffic = TrafficByTopic()
+        self.isr_shrinks = self.isr_expands = 0
 
     # -- which partitions are here
 
@@ -192,6 +198,7 @@ class ReplicaManager:
 
     def host(self, partition: HostedPartition) -> None:
         self._partitions[partition.topic, partition.index] = partition
+        partition.traffic = self.traffic.of(partition.topic)
         if partition.topic_id != ZERO_UUID:
             self._topic_names[partition.topic_id] = partition.topic
 
@@ -258,6 +265,7 @@ class ReplicaManager:
             return None
         if not any(name == topic for name, _ in self._partitions):
             self._topic_names.pop(partition.topic_id, None)
+            self.traffic.forget(topic)
         self.others.stop_following(partition)
         partition.leadership = None
         self.fail_waiting(partition, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -341,7 +349,7 @@ class ReplicaManager:
     ) -> None:
         log = partition.log
         outcomes: list[AppendOutcome]
-        visible_bytes = 0
+        visible_bytes, end_before = 0, log.log_end_offset
         try:
             batches = [(batch, header) for batch, header, _ in staged]
             outcomes = log.append_as_leader(
@@ -353,6 +361,9 @@ class ReplicaManager:
                 transaction_version=terms.transaction_version,
             )
             visible_bytes = sum(len(batch) for batch, _ in batches)
+            if appended_records := log.log_end_offset - end_before:
+                partition.traffic.messages_in += appended_records
+                partition.traffic.bytes_in += visible_bytes
         except KafkaError as error:
             outcomes = [error] * len(staged)
         self.advance_high_watermark(partition, visible_bytes)
@@ -413,6 +424,9 @@ class ReplicaManager:
         """The controller has settled who is in sync."""
         if partition.leadership is None:
             return
+        more = len(partition.leadership.isr) - len(partition.in_sync_replicas)
+        self.isr_expands += more > 0
+        self.isr_shrinks += more < 0
         partition.in_sync_replicas = list(partition.leadership.isr)
         if len(partition.in_sync_replicas) < partition.effective_min_in_sync_replicas:
             self._fail_acknowledgements(partition, KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND))

@@ -522,6 +522,11 @@ class BrokerConfig:
     kbroker_metrics_listener: string | None = key(
         default=None, flag="--metrics", doc="Where Prometheus gets its metrics, HOST:PORT."
     )
+    kbroker_metrics_max_partitions: int32 = key(
+        default=1_000,
+        at_least=1,
+        doc="How many topics, partitions, groups a metric tells apart; what is more is added up.",
+    )
     kbroker_log_level: string = key(
         default="info",
         choices=("debug", "info", "warning", "error"),

@@ -73,7 +73,6 @@ def _not_yet() -> Iterator[tuple[str, str]]:
             controller.quota.window.size.seconds
             """,
         ),
-        ("there are no metrics", "kbroker.metrics.listener"),
     ):
         for name in names.split():
             yield name, f"{feature} yet"

@@ -20,7 +20,7 @@ is loaded (COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR), permissions, topic id
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from kbroker.coordinators import classic_rebalance as rebalance
 from kbroker.coordinators.classic_group import ClassicGroup, GroupConfig
@@ -68,6 +68,9 @@ class Groups:
         self._new_member_id = new_member_id
         self._to_expire: list[str] = []
         """Groups that the present round of expiration has not come to yet."""
+
+    def __iter__(self) -> Iterator[ClassicGroup]:
+        return iter(self._groups.values())
 
     # Durable state
 

@@ -94,6 +94,12 @@ class Offsets:
         self._producers: dict[str, dict[Place, set[int]]] = {}
         """Group -> partition -> the producers that have something pending for it: the index of _pending."""
 
+    def __iter__(self) -> Iterator[tuple[str, Place, CommittedOffset]]:
+        """Everything that is committed, with its group."""
+        for group_id, places in self._committed.items():
+            for place, committed in places.items():
+                yield group_id, place, committed
+
     # What is stored
 
     def replay(

@@ -20,7 +20,7 @@ requests are told 47 in place of 90, by the handlers. New producer ids are passe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from kbroker.coordinators import transaction_end as ending
@@ -80,6 +80,9 @@ class Transactions:
         self._last_epochs: dict[str, int] = {}
         self._to_expire: list[str] = []
         """Ids that the present round of expiration has not come to yet."""
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return iter(self._transactions.values())
 
     # Durable state
 

@@ -198,6 +198,17 @@ class _Fetching:
 
     # -- answering
 
+    def _count(self, wanted: Wanted, size: int) -> None:
+        """What leaves for consumers, and for followers."""
+        topic = self._broker.replicas.topic_name(wanted.topic_id) if self._by_id else wanted.topic
+        partition = self._broker.replicas.find(topic or "", wanted.partition)
+        if partition is None:
+            return
+        if self._replica_id >= 0:
+            partition.traffic.replication_bytes_out += size
+        else:
+            partition.traffic.bytes_out += size
+
     def response(self) -> FetchResponse:
         session, incremental = self._plan.session, self._plan.is_incremental
         topics: list[FetchableTopicResponse] = []
@@ -209,6 +220,8 @@ class _Fetching:
                 latest = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
                 topics.append(latest)
             latest.partitions.append(data)
+            if data.records:
+                self._count(wanted, len(data.records))
         return FetchResponse(session_id=self._plan.session_id, responses=topics)
 
 
