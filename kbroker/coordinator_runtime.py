@@ -232,11 +232,6 @@ class Shard(Generic[M]):
         self._held_back: dict[int, list[Reply]] = {}
         self._next_held_back = 0
 
-    @property
-    def groups(self) -> M:
-        """The machine, where it is one of groups."""
-        return self.machine
-
     # -- deciding
 
     def decide(self, decide: Callable[[M, int], Step], transaction: InTransaction | None = None) -> None:

@@ -18,6 +18,7 @@ from functools import partial
 
 from kbroker.coordinator_runtime import Clock, Shard
 from kbroker.coordinators.step import Markers
+from kbroker.coordinators.transaction import EPOCH_BUMP_VERSION
 from kbroker.coordinators.transactions import Transactions
 from kbroker.inter_broker import Send
 from wire.api.write_txn_markers import (
@@ -111,7 +112,7 @@ class MarkerWriter:
             if not decision.shard.is_unloaded:
                 for leader, places in self._by_leader(decision, partitions).items():
                     by_leader.setdefault(leader, []).append((decision, places))
-        has_version = self._transaction_version() > 0
+        has_version = self._transaction_version() >= EPOCH_BUMP_VERSION
         for leader, asked in by_leader.items():
             request = WriteTxnMarkersRequest(markers=[decision.marker(places) for decision, places in asked])
             version = VERSION_WITH_TRANSACTION_VERSION if has_version else VERSION

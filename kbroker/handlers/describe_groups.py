@@ -42,4 +42,4 @@ def describe(broker: Broker, context: Context, group_id: str, shards: set[GroupS
             members=[],
         )
     shards.add(shard)
-    return shard.groups.describe_group(group_id, context)
+    return shard.machine.describe_group(group_id, context)

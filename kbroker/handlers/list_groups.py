@@ -17,6 +17,6 @@ def list_groups(broker: Broker, context: Context, request: ListGroupsRequest) ->
     found = [
         group
         for shard in shards
-        for group in shard.groups.list_groups(request.states_filter, request.types_filter)
+        for group in shard.machine.list_groups(request.states_filter, request.types_filter)
     ]
     return broker.groups.answer(shards, ListGroupsResponse(error_code=ErrorCode.NONE, groups=found))

@@ -69,9 +69,9 @@ def of_group(
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=error.code)
     shards.add(shard)
     if context.api_version < FIRST_VERSION_WITH_TOPIC_IDS:
-        return shard.groups.fetch_offsets(group, require_stable=require_stable)
+        return shard.machine.fetch_offsets(group, require_stable=require_stable)
     unknown = name_topics(broker, group)
-    answer = shard.groups.fetch_offsets(group, require_stable=require_stable)
+    answer = shard.machine.fetch_offsets(group, require_stable=require_stable)
     for topic in answer.topics:
         known = broker.metadata.topics.get(topic.name)
         topic.topic_id = known.id if known else ZERO_UUID
