@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,9 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    for path in SOURCES:
-        yield relative(path), ast.parse(path.read_text())
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    return [(relative(path), ast.parse(path.read_text())) for path in SOURCES]
 
 
 def test_no_file_names_a_path_of_a_machine_or_a_package_registry() -> None:

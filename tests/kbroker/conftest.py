@@ -10,6 +10,13 @@ import pytest
 from tests.kbroker.harness import BrokerProcess, RawClient
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a broker run in one worker, so that it is started once."""
+    for item in items:
+        if "shared_broker" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker of its own for one test."""

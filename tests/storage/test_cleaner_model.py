@@ -192,6 +192,7 @@ def state_of(entry: ProducerEntry) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=150)
 @given(HISTORIES, st.sampled_from([700, 2000, 10_000]))
 def test_a_reader_ends_up_with_the_same_values(history: list[Step], segment_bytes: int) -> None:

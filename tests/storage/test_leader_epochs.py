@@ -214,3 +214,4 @@ class LeaderEpochsMachine(RuleBasedStateMachine):
 
 
 TestLeaderEpochsAgainstALog = LeaderEpochsMachine.TestCase
+TestLeaderEpochsAgainstALog.pytestmark = [pytest.mark.slow]  # type: ignore[attr-defined]

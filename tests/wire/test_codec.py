@@ -22,7 +22,8 @@ from wire.schema import int8, int32, message, since, string
 
 
 @pytest.mark.parametrize("cls", ALL_MESSAGES, ids=lambda cls: cls.__name__)
-@settings(max_examples=8)
+@pytest.mark.slow
+@settings(max_examples=15)
 @given(data=st.data())
 def test_what_is_encoded_decodes_to_the_same_at_every_version(cls: type, data: st.DataObject) -> None:
     drawn = data.draw(messages(cls))

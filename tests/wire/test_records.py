@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wire.compression import Codec, CompressionError, compress
@@ -281,6 +281,7 @@ BODIES = st.lists(
 
 
 @pytest.mark.parametrize("codec", Codec)
+@settings(max_examples=40)
 @given(bodies=BODIES, first=st.integers(0, 2**60), gap_behind=st.integers(0, 1000), horizon=st.none() | NEAR)
 def test_what_is_built_is_read(
     codec: Codec, bodies: list[Any], first: int, gap_behind: int, horizon: int | None
