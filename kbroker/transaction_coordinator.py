@@ -19,8 +19,13 @@ from kbroker.metadata_cache import MetadataCache
 from kbroker.replica_manager import ReplicaManager
 from kbroker.transaction_markers import MarkerWriter
 from kbroker.transaction_verification import Verifier
-from wire.errors import KafkaError
+from wire.api.add_partitions_to_txn import AddPartitionsToTxnResult
+from wire.errors import ErrorCode, KafkaError
 from wire.internal import TRANSACTION_STATE
+
+AGAIN_MS = 2
+PATIENCE_MS = 60
+"""Who is too early is looked after again in 2 ms, then after twice as long each time, up to this."""
 
 TransactionShard = Shard[Transactions]
 
@@ -68,6 +73,34 @@ class TransactionCoordinator(Coordinators[Transactions]):
             return None
         return self._metadata.leader(topic, index)
 
+    def ask_to_join(
+        self, transactional_id: str, decide: Callable[[Transactions, Parked, int], Step]
+    ) -> Parked:
+        """A request that is answered with an AddPartitionsToTxnResult; KafkaError as for `shard_of`.
+
+        Markers of the transaction before are being written when a client begins the next one at once. Told to
+        try again it would rest for 20 to 100 ms; so it is told only after such a time.
+        """
+        parked = Parked()
+
+        def attempt(pause_ms: int) -> None:
+            def answered(outcome: object) -> None:
+                if is_too_early(outcome) and pause_ms <= PATIENCE_MS:
+                    self._clock.call_later_ms(pause_ms, lambda: again(pause_ms, outcome))
+                else:
+                    parked.complete(outcome)
+
+            self.ask(transactional_id, decide).when_done(answered)
+
+        def again(pause_ms: int, outcome: object) -> None:
+            try:
+                attempt(2 * pause_ms)
+            except KafkaError:  # the coordinator has moved meanwhile; the client will find it
+                parked.complete(outcome)
+
+        attempt(AGAIN_MS)
+        return parked
+
     def ask_with_id(self, transactional_id: str, decide: Decide) -> Parked:
         """A request that may need a new producer id; KafkaError as for `shard_of`."""
         parked = Parked()
@@ -85,3 +118,12 @@ class TransactionCoordinator(Coordinators[Transactions]):
         else:
             go_on(-1)
         return parked
+
+
+def is_too_early(outcome: object) -> bool:
+    """The transaction before is decided and not complete."""
+    return isinstance(outcome, AddPartitionsToTxnResult) and any(
+        partition.partition_error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+        for topic in outcome.topic_results
+        for partition in topic.results_by_partition
+    )

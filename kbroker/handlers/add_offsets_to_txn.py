@@ -30,7 +30,7 @@ def add_offsets_to_txn(
         broker.create_topics([CONSUMER_OFFSETS])
         return answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     try:
-        parked = broker.transactions.ask(
+        parked = broker.transactions.ask_to_join(
             request.transactional_id,
             lambda transactions, token, now_ms: transactions.add_partitions(
                 request.transactional_id,

@@ -4,6 +4,8 @@
   an older client writes, or to let a partition join on behalf of a newer one (KIP-890).
 - If one of the partitions does not exist nothing is added: that one gets UNKNOWN_TOPIC_OR_PARTITION, the
   others OPERATION_NOT_ATTEMPTED (conformance 49).
+- A client that begins before the markers of its last transaction are written is kept waiting for a moment;
+  brokers that ask on behalf of a client wait by themselves.
 - Before v2 a producer that is fenced off is told INVALID_PRODUCER_EPOCH.
 """
 
@@ -96,7 +98,12 @@ def of_one(broker: Broker, wanted: AddPartitionsToTxnTransaction, *, client_vers
                     wanted.transactional_id, identity, places, token, now_ms
                 ),
             )
-        return broker.transactions.ask(
+        ask = (
+            broker.transactions.ask
+            if client_version >= EPOCH_BUMP_VERSION
+            else broker.transactions.ask_to_join
+        )
+        return ask(
             wanted.transactional_id,
             lambda transactions, token, now_ms: transactions.add_partitions(
                 wanted.transactional_id, identity, places, client_version, token, now_ms

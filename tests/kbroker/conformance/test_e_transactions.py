@@ -497,3 +497,25 @@ def test_a_later_plain_commit_survives_the_marker(speaker: Speaker, topic: str, 
     assert reply.topics[0].partitions[0].error_code == 0
     one.settled_end(is_commit=True)
     assert committed_offset(speaker, topic, topic, require_stable=True) == (0, 8)
+
+
+def test_an_old_client_may_begin_the_next_transaction_at_once(old: Transacting, topic: str) -> None:
+    """conformance 46: it waits for the markers of the one before, and is seldom told to come again."""
+    with_group(old, topic)
+    told: list[int] = []
+
+    def noted(code: int) -> int:
+        told.append(code)
+        return code
+
+    for number in range(10):
+        assert settled(lambda: noted(old.add(topic)[0])) == 0
+        assert old.send(topic, b"%d" % number)[0] == 0
+        assert old.end(is_commit=True) == 0
+        assert settled(lambda: noted(old.add_offsets(topic))) == 0
+        assert old.commit_offset(topic, topic, number) == 0
+        assert old.end(is_commit=True) == 0
+    assert told.count(BUSY) <= 10, "without waiting it would be hundreds"
+    old.completed()
+    assert committed_offset(old.speaker, topic, topic, require_stable=True) == (0, 9)
+    assert read_committed(old.speaker, topic) == [b"%d" % number for number in range(10)]
