@@ -35,6 +35,7 @@ from wire.records import BatchBuilder, BatchHeader, ControlType, batch_headers, 
 logger = logging.getLogger(__name__)
 
 LOAD_BYTES_PER_TURN = 1 << 20
+SAFE_YET_MS = 200
 NO_PRODUCER_ID = -1
 
 
@@ -255,7 +256,7 @@ class Shard(Generic[M]):
         if step.replies:
             self._reply(step.replies)
         if step.markers:
-            self.when_safe(lambda error: self._write_markers(step.markers, error))
+            self._write_when_safe(step.markers)
 
     def _append(self, step: Step, transaction: InTransaction | None) -> int | KafkaError:
         """The offset of the first record, or why they were refused."""
@@ -279,11 +280,22 @@ class Shard(Generic[M]):
         )
         return outcome if isinstance(outcome, KafkaError) else outcome.first_offset
 
-    def _write_markers(self, markers: list[Markers], error: KafkaError | None) -> None:
-        """The decision is safe. If it is not, whoever leads the partition now finds it, or does not."""
-        if error is None and not self.is_unloaded:
+    def _write_when_safe(self, markers: list[Markers]) -> None:
+        """Have a decision carried out once it is safe. If another broker leads by then, it finds it, or not."""
+
+        def told(error: KafkaError | None) -> None:
+            if self.is_unloaded:
+                return
+            if (
+                error is not None
+            ):  # too few replicas, or this broker is about to be told that it leads no more
+                self._clock.call_later_ms(SAFE_YET_MS, lambda: self._write_when_safe(markers))
+                return
             for one in markers:
                 self._carry_out(self, one)
+
+        if not self.is_unloaded:
+            self.when_safe(told)
 
     def _set_timers(self, step: Step) -> None:
         for key, deadline_ms in step.timers:
