@@ -148,6 +148,26 @@ def commit(hosting: Hosting, group: str, offset: int) -> None:
     assert answer.topics[0].partitions[0].error_code == 0
 
 
+def produce_everything(hosting: Hosting) -> None:
+    """Some of all that has labels: traffic, errors, a group, a follower, a request that waits."""
+    hosting.order("t")
+    hosting.order(CONSUMER_OFFSETS)
+    produce(hosting, "t", batch(b"one"))
+    produce(hosting, "nowhere", batch(b"one"))
+    commit(hosting, "g", 1)
+    partition = hosting.do(lambda: hosting.broker.replicas.leader_of("t", 0))
+
+    def be_followed() -> None:
+        partition.leadership = Leadership(1, lambda broker_id: True)
+        partition.leadership.ordered([1, 2], [1], 0, 0, is_new=True)
+
+    hosting.do(be_followed)
+    client = hosting.connect()
+    client.send(client.request(fetch_request("t", 1, 30_000), ApiKey.FETCH, 11))
+    while not hosting.do(lambda: bool(partition.fetches)):
+        pass
+
+
 def test_lag_of_a_group_is_what_it_has_not_committed(hosting: Hosting) -> None:
     hosting.order("t")
     hosting.order(CONSUMER_OFFSETS)
