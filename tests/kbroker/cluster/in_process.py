@@ -30,6 +30,7 @@ from wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceD
 from wire.records import batch_headers, records
 
 PATIENCE_S = 20
+LONGEST_TEST_S = 60
 PROPERTIES = {
     "replica.lag.time.max.ms": "400",
     "replica.fetch.wait.max.ms": "50",
@@ -146,6 +147,27 @@ class Cluster:
             for record in records(data, position, header)
         ]
 
+    def described(self) -> str:
+        """What each broker believes, for somebody who wonders what they wait for."""
+        lines = [f"controller {self.controller()}"]
+        for broker_id, broker in self.brokers.items():
+            lines.append(
+                f"broker {broker_id}, epoch {broker.broker_epoch}: knows {list(broker.metadata.nodes)}"
+            )
+            for one in broker.replicas:
+                log, leadership = one.log, one.leadership
+                known = broker.metadata.partition(one.topic, one.index)
+                followers = {
+                    replica: follower.log_end_offset
+                    for replica, follower in (leadership.followers if leadership else {}).items()
+                }
+                lines.append(
+                    f"  {one!r} in sync {one.in_sync_replicas} proposed {leadership and leadership.proposed}, "
+                    f"log [{log.log_start_offset}, {log.high_watermark}, {log.log_end_offset}], "
+                    f"followers {followers}; metadata {known and (known.leader, known.leader_epoch, known.isr)}"
+                )
+        return "\n".join(lines)
+
     async def agreed(self, topic: str = "t", index: int = 0) -> None:
         """Every replica has the same bytes, epochs and high watermark."""
 
@@ -256,8 +278,11 @@ def run(
     async def body() -> None:
         cluster = Cluster(directory, **properties)
         try:
-            await cluster.start(*range(1, brokers + 1))
-            await test(cluster)
+            async with asyncio.timeout(LONGEST_TEST_S):
+                await cluster.start(*range(1, brokers + 1))
+                await test(cluster)
+        except TimeoutError as error:
+            raise AssertionError(cluster.described()) from error
         finally:
             await cluster.close()
 

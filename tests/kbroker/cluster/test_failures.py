@@ -221,6 +221,37 @@ def test_without_a_controller_records_are_taken_and_given_as_before(tmp_path: Pa
     run(test, tmp_path)
 
 
+@pytest.mark.parametrize("who", ["leader", "controller", "follower"])
+def test_a_broker_whose_session_ends_goes_on_in_the_next_one(tmp_path: Path, who: str) -> None:
+    """It is alive and well, only ZooKeeper has given it up: its orders now are for another life."""
+
+    async def test(cluster: Cluster) -> None:
+        controller = cluster.controller()
+        others = [broker_id for broker_id in cluster.brokers if broker_id != controller]
+        leader, follower = others
+        await cluster.create("t", leader, follower, controller)
+        victim = {"leader": leader, "controller": controller, "follower": follower}[who]
+        broker = cluster.brokers[victim]
+        epoch = broker.broker_epoch
+        written = 0
+        expired = False
+        while written < 60 or broker.broker_epoch == epoch or len(cluster.isr()) < 3:
+            at = cluster.leader()
+            if at >= 0 and (await cluster.produce(at, b"%d" % written, timeout_ms=3000)).error_code == 0:
+                written += 1
+            if written == 20 and not expired:
+                assert broker.membership is not None
+                cluster.tree.expire(broker.membership._store.session_id)
+                expired = True
+            await asyncio.sleep(0)
+        await cluster.agreed()
+        found = [value for value in cluster.values(victim) if value is not None]
+        assert sorted({int(value) for value in found}) == list(range(written))
+        assert broker.broker_epoch > epoch
+
+    run(test, tmp_path)
+
+
 def test_what_a_lost_broker_had_is_built_anew_and_it_comes_back_cleanly(tmp_path: Path) -> None:
     async def test(cluster: Cluster) -> None:
         await cluster.create("t", 1, 2, 3)
