@@ -281,7 +281,7 @@ class Shard(Generic[M]):
         return outcome if isinstance(outcome, KafkaError) else outcome.first_offset
 
     def _write_when_safe(self, markers: list[Markers]) -> None:
-        """Have a decision carried out once it is safe. If another broker leads by then, it finds it, or not."""
+        """Have a decision carried out once it is safe; if another broker leads by then, that finds it."""
 
         def told(error: KafkaError | None) -> None:
             if self.is_unloaded:

@@ -8,12 +8,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from kbroker.context import Context, Parked
 from kbroker.peer import Address, Open, Peer, PeerLost
 from wire.errors import KafkaError
+
+logger = logging.getLogger(__name__)
 
 Told = Callable[[Any], object]
 """The response, or None if there is none."""
@@ -77,6 +80,9 @@ class InterBroker:
         try:
             response = await peer.ask(message, version, self._timeout_s())
         except PeerLost:
+            response = None
+        except Exception:  # whatever it is, somebody waits to be told
+            logger.exception("a bug in what broker %d asks of others", self._broker_id)
             response = None
         told(response)
 
