@@ -18,7 +18,7 @@ PROGRAMS := compat_tests/clients/programs
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement
 MAVEN := mvn -q -B -f compat_tests/pom.xml
 
-.PHONY: help setup setup-tests run demo check test compat lint bench fuzz lock clean
+.PHONY: help setup setup-tests run demo check test compat lint bench fuzz lock clean cluster cluster-local
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -34,6 +34,13 @@ demo: $(SPARK) ## sensors, Spark and controllers on a broker, live for a minute 
 
 cluster-local: $(RUN) $(SPARK) ## ZooKeeper and three brokers as plain processes, until Ctrl-C (ARGS="--port 9092 --data DIR")
 	@exec $(BIN)/python -m compat_tests.cluster.processes $(ARGS)
+
+cluster: ## ZooKeeper, three brokers, Prometheus and Grafana in containers (docker/docker-compose.yml)
+	@if ! docker info >/dev/null 2>&1; then echo "no Docker engine answers here: try make cluster-local"; exit 1; fi; \
+	if docker compose version >/dev/null 2>&1; then compose="docker compose"; else compose=docker-compose; fi; \
+	$$compose -f docker/docker-compose.yml up --build --detach && \
+	echo "brokers at localhost:9092, 9093, 9094; Prometheus at :9090, Grafana at :3000" && \
+	echo "to stop: $$compose -f docker/docker-compose.yml down (--volumes takes the data as well)"
 
 check: lint ## format, lint, types, import rules and the fast tests, in under a minute
 	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS)
