@@ -10,8 +10,9 @@ loads a decision writes all its markers again; a partition that has its marker a
 
 What is kept in memory only, and can be lost:
 - which partitions of a decided transaction still lack their marker;
-- the epoch that a producer had before its last InitProducerId, by which a repetition of that is recognised.
-  Without it the repetition is fenced off, as in Kafka after a change of coordinators.
+- the epoch that a producer had before its last InitProducerId, or before the end of its transaction raised it
+  (version 2), by which a producer that still has that one is recognised. Without it the producer is fenced
+  off, as in Kafka after a change of coordinators.
 
 Answers follow Kafka's: 49 for an unknown id or another's producer id, 90 for another epoch, 51 while
 something is being completed, 48 for what the state does not allow (conformance 46-49). Older versions of the
@@ -28,6 +29,7 @@ from kbroker.coordinators.offsets import Place
 from kbroker.coordinators.refusals import APPEND_ERRORS, refused
 from kbroker.coordinators.step import Markers, Step, TimerKey, Token
 from kbroker.coordinators.transaction import (
+    EPOCH_BUMP_VERSION,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     Identity,
@@ -301,6 +303,8 @@ class Transactions:
         if not ending.is_to_be_decided(transaction, request, client_version):
             return transaction.identity
         decided = ending.decide(transaction, request.committed, client_version, new_producer_id, step.now_ms)
+        if client_version >= EPOCH_BUMP_VERSION:
+            self._last_epochs[request.transactional_id] = transaction.producer_epoch
         self._decide(decided, step)
         return decided.next_identity
 
@@ -326,6 +330,8 @@ class Transactions:
         """Abort on the broker's own account; the producer's epoch is over (conformance 47, 48)."""
         transactional_id = transaction.transactional_id
         self._last_epochs.pop(transactional_id, None)
+        if self._config.transaction_version >= EPOCH_BUMP_VERSION:
+            self._last_epochs[transactional_id] = transaction.producer_epoch
         self._decide(ending.fence(transaction, self._config.transaction_version, step.now_ms), step)
         step.note(
             f"aborting the transaction of {transactional_id!r}, epoch {transaction.producer_epoch} is over"

@@ -349,6 +349,29 @@ def test_a_producer_of_version_two_goes_on_after_a_timeout(driver: Driver) -> No
     assert driver.add("x", raised, "t-0", version=2) == NONE
 
 
+@pytest.mark.parametrize(("level", "expected"), [(2, (NONE, (1000, 1))), (0, (FENCED, (-1, -1)))])
+def test_a_producer_whose_transaction_was_aborted_may_claim_its_id(level: int, expected: object) -> None:
+    """As measured on Apache Kafka: by its own InitProducerId, or by time."""
+    for late in (True, False):
+        driver = Driver(TransactionConfig(transaction_version=level))
+        identity = begun(driver)
+        if late:
+            driver.advance(80_000)
+        else:
+            assert driver.init("x", identity)[0] == BUSY
+        driver.write_all_markers()
+        assert driver.init("x", identity) == expected
+
+
+def test_a_producer_that_has_not_heard_of_its_new_epoch_may_claim_its_id(driver: Driver) -> None:
+    identity = begun(driver, version=2)
+    driver.end("x", identity, is_commit=True, version=2)
+    driver.write_all_markers()
+    assert driver.init("x", identity) == (NONE, (1000, 1))
+    assert driver.init("x") == (NONE, (1000, 2))
+    assert driver.init("x", identity)[0] == FENCED
+
+
 def test_ids_are_forgotten_when_they_are_not_used(driver: Driver) -> None:
     identity = begun(driver)
     driver.init("y")
