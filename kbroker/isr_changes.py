@@ -101,23 +101,23 @@ class IsrChanges:
         while self._waiting:
             proposals = [one for one in self._waiting.values() if one.is_current]
             self._waiting.clear()
-            if not proposals:
-                continue
-            try:
-                response = await self._ask(self._request(proposals), VERSION)
-            except PeerLost as error:
-                logger.warning("the in-sync replicas stay as they are for now: %s", error)
-                self._again(proposals)
-                await asyncio.sleep(RETRY_S)
-                continue
-            if response.error_code != ErrorCode.NONE:
-                # The controller does not know this life of the broker yet, or any more.
-                self._again(proposals)
-                await asyncio.sleep(RETRY_S)
-                continue
-            if self._take(proposals, response):
+            if proposals and not await self._ask_for(proposals):
                 await asyncio.sleep(RETRY_S)
         self._is_asking = False
+
+    async def _ask_for(self, proposals: list[_Proposal]) -> bool:
+        """Whether all were granted. Whatever happens, what is not settled is asked for again."""
+        try:
+            response = await self._ask(self._request(proposals), VERSION)
+            if response.error_code == ErrorCode.NONE:
+                return not self._take(proposals, response)
+            # The controller does not know this life of the broker yet, or any more.
+        except PeerLost as error:
+            logger.warning("the in-sync replicas stay as they are for now: %s", error)
+        except Exception:
+            logger.exception("a bug in the broker, met while asking for in-sync replicas")
+        self._again(proposals)
+        return False
 
     def _again(self, proposals: list[_Proposal]) -> None:
         for one in proposals:

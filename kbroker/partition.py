@@ -91,10 +91,15 @@ class Leadership:
     def fetched(
         self, replica: int, offset: int, log_end_offset: int, now_ms: int, broker_epoch: int = UNKNOWN
     ) -> bool:
-        """A follower asks for what comes at `offset`: it has all before. False if it holds no replica."""
+        """A follower asks for what comes at `offset`: it has all before. False if it holds no replica.
+
+        What it asked for in an earlier life (`broker_epoch`), and what is heard late, says nothing.
+        """
         follower = self.followers.get(replica)
         if follower is None:
             return False
+        if UNKNOWN < broker_epoch < follower.broker_epoch:
+            return True
         follower.fetched(offset, log_end_offset, now_ms, broker_epoch)
         return True
 

@@ -122,6 +122,11 @@ class Peers:
                     logger.info("%s", error)
                     await asyncio.sleep(RETRY_S)
                 continue
+            except Exception:
+                logger.exception("a bug in the broker, met while sending an order")
+                line.peer.close()
+                await asyncio.sleep(RETRY_S)
+                continue
             if line.requests and line.requests[0] is request:
                 line.requests.popleft()
                 self.answered(request, response)

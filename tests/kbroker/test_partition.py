@@ -102,6 +102,15 @@ def test_a_stranger_holds_no_replica() -> None:
     assert not leadership().fetched(4, 0, 0, 0)
 
 
+def test_what_a_follower_had_in_an_earlier_life_says_nothing() -> None:
+    leader = leadership()
+    leader.fetched(2, 3, 9, 1, broker_epoch=8)
+    assert leader.fetched(2, 9, 9, 2, broker_epoch=7)
+    assert leader.followers[2].log_end_offset == 3
+    leader.fetched(2, 9, 9, 3, broker_epoch=8)
+    assert leader.followers[2].log_end_offset == 9
+
+
 def test_who_has_everything_is_in_sync_however_long_ago_it_fetched() -> None:
     leader = leadership()
     for follower in (2, 3):

@@ -161,11 +161,11 @@ class Cluster:
                     replica: follower.log_end_offset
                     for replica, follower in (leadership.followers if leadership else {}).items()
                 }
-                lines.append(
-                    f"  {one!r} in sync {one.in_sync_replicas} proposed {leadership and leadership.proposed}, "
-                    f"log [{log.log_start_offset}, {log.high_watermark}, {log.log_end_offset}], "
-                    f"followers {followers}; metadata {known and (known.leader, known.leader_epoch, known.isr)}"
-                )
+                proposed = leadership and leadership.proposed
+                offsets = log.log_start_offset, log.high_watermark, log.log_end_offset
+                heard = known and (known.leader, known.leader_epoch, known.isr)
+                lines.append(f"  {one!r}: in sync {one.in_sync_replicas}, proposed {proposed}")
+                lines.append(f"    log {offsets}, followers {followers}, metadata {heard}")
         return "\n".join(lines)
 
     async def agreed(self, topic: str = "t", index: int = 0) -> None:
