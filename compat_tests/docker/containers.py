@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import docker
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 from prometheus_client.parser import text_string_to_metric_families
 
 from kbroker.client.cluster import Cluster, Topic
@@ -71,6 +71,10 @@ def free_ports(number: int) -> list[int]:
     return ports
 
 
+class CannotBuild(Exception):
+    """What others make could not be fetched; that says nothing about us."""
+
+
 class Composed:
     """`with Composed() as cluster:` is three brokers in containers, reached through published ports."""
 
@@ -83,7 +87,10 @@ class Composed:
 
     def __enter__(self) -> Self:
         self._build("KBROKER_IMAGE", ROOT, "docker/Dockerfile")
-        self._build("ZOOKEEPER_IMAGE", ROOT / "docker", "zookeeper.Dockerfile", {"BASE": BASE})
+        try:
+            self._build("ZOOKEEPER_IMAGE", ROOT / "docker", "zookeeper.Dockerfile", {"BASE": BASE})
+        except BuildError as error:
+            raise CannotBuild(f"ZooKeeper's image cannot be built: {error}") from error
         try:
             self.compose("up", "--detach", "--no-build", *SERVICES)
             self.until(lambda: len(self.brokers()) == 3)

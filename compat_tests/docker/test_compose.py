@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka.admin import NewTopic
 
 from compat_tests.cluster.traffic import Writer, check_nothing_is_lost, read_all
-from compat_tests.docker.containers import Composed, reason_to_skip
+from compat_tests.docker.containers import CannotBuild, Composed, reason_to_skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("docker")]
 
@@ -21,7 +22,11 @@ TOPIC, PARTITIONS, REPLICAS = "composed", 3, 3
 def cluster() -> Iterator[Composed]:
     if reason := reason_to_skip():
         pytest.skip(reason)
-    with Composed() as cluster:
+    with ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(Composed())
+        except CannotBuild as error:
+            pytest.skip(str(error))
         yield cluster
 
 
