@@ -37,7 +37,7 @@ class Writer:
             enable_idempotence=True,
             linger_ms=0,
             retry_backoff_ms=50,
-            request_timeout_ms=10_000,
+            request_timeout_ms=4_000,
             delivery_timeout_ms=PATIENCE_S * 1000,
             metadata_max_age_ms=3000,
         )
