@@ -319,3 +319,16 @@ def _disks(broker: Broker) -> Iterator[Samples]:
         ((one.path, sum(log.size for log in one.logs.values())) for one in directories),
     )
     yield _by("kbroker_log_directory_offline", ((one.path, one.offline is not None) for one in directories))
+
+
+def document() -> str:
+    """The table of docs/operations.md."""
+    rows = ["| Metric | Type | Labels | Meaning |", "|---|---|---|---|"]
+    for name, one in DESCRIPTIONS.items():
+        labels = ", ".join(f"`{label}`" for label in one.labels)
+        rows.append(f"| `{name}` | {one.kind.value} | {labels} | {one.text} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(document())

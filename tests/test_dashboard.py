@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kbroker.configuration.layers import Configuration, warnings
 from kbroker.configuration.properties import parse_properties
 from kbroker.listeners import Listeners
-from kbroker.metrics import DESCRIPTIONS
+from kbroker.metrics import DESCRIPTIONS, document
 from tests.kbroker.hosting import Hosting
 from tests.kbroker.test_metrics import get, hosting, produce_everything
 
@@ -25,6 +25,7 @@ COMPOSE = DOCKER / "docker-compose.yml"
 DASHBOARD = DOCKER / "grafana" / "dashboards" / "kbroker.json"
 METRIC = re.compile(r"\b((?:kbroker|process)_\w+|up)\b")
 FROM_PROMETHEUS = {"up"}
+OPERATIONS = ROOT / "docs" / "operations.md"
 BROKERS = ("broker1", "broker2", "broker3")
 
 __all__ = ["hosting"]  # the fixture
@@ -129,3 +130,25 @@ def test_the_properties_of_the_cluster_are_understood() -> None:
     listeners = Listeners.configured(Configuration(texts).broker)
     assert listeners.inter_broker == "INSIDE"
     assert [endpoint.port for endpoint in listeners.bound] == [9092, 19092]
+
+
+def test_the_table_of_metrics_is_up_to_date() -> None:
+    """If not: put what `.venv/bin/python -m kbroker.metrics` prints between the two marks."""
+    text = OPERATIONS.read_text()
+    table = text.partition("<!-- made by: python -m kbroker.metrics -->\n")[2].partition("\n<!-- end -->")[0]
+    assert table == document()
+
+
+def test_every_alert_is_explained() -> None:
+    rules = [rule["alert"] for group in loaded(DOCKER / "alerts.yml")["groups"] for rule in group["rules"]]
+    explained = re.findall(r"^\| `([A-Z]\w+)` \|", OPERATIONS.read_text(), re.MULTILINE)
+    assert sorted(rules) == sorted(explained)
+
+
+def test_ci_tests_builds_and_deploys() -> None:
+    pipeline = loaded(ROOT / ".gitlab-ci.yml")
+    assert pipeline["stages"] == ["test", "build", "deploy"]
+    jobs = {name: job for name, job in pipeline.items() if isinstance(job, dict) and "script" in job}
+    assert {job["stage"] for job in jobs.values()} == set(pipeline["stages"])
+    assert jobs["test"]["script"] == [".ci/run"]
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
