@@ -242,6 +242,7 @@ class Broker:
         sockets = self.machine.bind(self.listeners, self._socket_options())
         self.listeners = self.listeners.with_ports([bound.getsockname()[1] for bound in sockets])
         try:
+            self.metrics = MetricsServer.of(self)
             self.logs.start(self.now_ms())
             self._check_directories()
             if join is None:
@@ -254,10 +255,13 @@ class Broker:
                 await self.membership.join()
             if not self._servers:
                 await self._accept_on(sockets)
-            self.metrics = await MetricsServer.of(self)
+            if self.metrics is not None:
+                await self.metrics.serve()
         except BaseException:
             for bound in sockets:
                 bound.close()
+            if self.metrics is not None:
+                self.metrics.close()
             if self.membership is not None:
                 await self.membership.leave()
             raise

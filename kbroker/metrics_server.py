@@ -18,14 +18,18 @@ import re
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
+from controller.state import Endpoint
 from kbroker.config import ConfigError
-from kbroker.listeners import CannotListen
+from kbroker.listeners import bind
 from kbroker.measures import Histogram
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 logger = logging.getLogger(__name__)
+
+METRICS = "METRICS"
+"""What the listener is called where it cannot be had."""
 
 MOST_HEAD_BYTES = 8192
 MOST_CONNECTIONS = 8
@@ -53,10 +57,11 @@ class _Reply(NamedTuple):
 class MetricsServer:
     """That of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, bound: socket.socket) -> None:
         self.loop_delays = Histogram()
-        self.address = ("", 0)
+        self.address: tuple[str, int] = bound.getsockname()[:2]
         self._broker = broker
+        self._bound = bound
         self._handling: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._looking: asyncio.TimerHandle | None = None
@@ -65,31 +70,24 @@ class MetricsServer:
         self._read_s = float("-inf")
 
     @classmethod
-    async def of(cls, broker: Broker) -> MetricsServer | None:
-        """A server that listens, if one is configured. ConfigError, or CannotListen."""
+    def of(cls, broker: Broker) -> MetricsServer | None:
+        """A server that has its address, if one is configured. ConfigError, or CannotListen."""
         where = broker.settings.configuration.broker.kbroker_metrics_listener
-        if not where:
-            return None
-        host, port = address_in(where)
-        made = cls(broker)
-        await made._open(host, port)
-        return made
+        return cls(broker, bind(Endpoint(METRICS, *address_in(where)))) if where else None
 
-    async def _open(self, host: str, port: int) -> None:
+    async def serve(self) -> None:
+        """Let scrapers in."""
         import kbroker.exposition  # noqa: F401 -- now, rather than when somebody waits
 
-        try:
-            self._server = await asyncio.start_server(self._accept, host or None, port, limit=MOST_HEAD_BYTES)
-        except (OSError, socket.gaierror) as error:
-            raise CannotListen(f"kbroker.metrics.listener: cannot listen on {host}:{port}: {error}") from None
-        self.address = self._server.sockets[0].getsockname()[:2]
-        shown = f"[{self.address[0]}]" if ":" in self.address[0] else self.address[0]
-        logger.info("metrics at http://%s:%d/metrics", shown, self.address[1])
+        self._server = await asyncio.start_server(self._accept, sock=self._bound, limit=MOST_HEAD_BYTES)
+        host, port = self.address
+        logger.info("metrics at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, port)
         self._look(asyncio.get_running_loop().time())
 
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
+        self._bound.close()
         if self._looking is not None:
             self._looking.cancel()
         for task in self._handling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from kbroker.metrics import DESCRIPTIONS, OTHER, Kind
 from kbroker.metrics_server import MOST_CONNECTIONS, MOST_HEAD_BYTES, address_in
 from kbroker.partition import Leadership
 from kbroker.replica_manager import Durability
+from tests.kbroker.harness import BrokerProcess
 from tests.kbroker.hosting import Hosting
 from wire.api import ApiKey
 from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -330,6 +332,34 @@ def test_scrapes_in_a_row_are_one_reading(hosting: Hosting) -> None:
     _, first = get(hosting)
     _, second = get(hosting)
     assert first == second
+
+
+def test_the_log_says_where_metrics_are(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "log", "--metrics", "127.0.0.1:0")
+    try:
+        said = re.search(r"metrics at http://127\.0\.0\.1:(\d+)/metrics", broker.log.read_text())
+        assert said is not None
+        connection = http.client.HTTPConnection("127.0.0.1", int(said[1]), timeout=30)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        assert 'kbroker_connections{listener="PLAINTEXT"}' in text
+        assert "process_resident_memory_bytes" in text
+    finally:
+        assert broker.stop() == 0
+
+
+@pytest.mark.parametrize(("where", "status"), [("nonsense", 2), ("127.0.0.1:TAKEN", 1)])
+def test_metrics_that_cannot_be_served_are_one_line(tmp_path: Path, where: str, status: int) -> None:
+    """And no broker that joins a cluster only to leave it."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = where.replace("TAKEN", str(taken.getsockname()[1]))
+        command = [sys.executable, "-m", "kbroker", "start", "--listener", "PLAINTEXT://127.0.0.1:0"]
+        command += ["--data", str(tmp_path / "data"), "--metrics", where]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == status
+    assert len(ended.stderr.splitlines()) == 1
+    assert "listen" in ended.stderr
 
 
 def test_without_metrics_their_library_is_not_imported() -> None:
