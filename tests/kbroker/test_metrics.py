@@ -16,14 +16,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kbroker.config import ConfigError
 from kbroker.configuration.layers import Configuration
-from kbroker.measures import BOUNDS_S, Histogram, TrafficByTopic
+from kbroker.error_replies import leads_to_error
+from kbroker.handlers import HANDLERS
+from kbroker.measures import BOUNDS_S, Histogram, TrafficByTopic, error_places
 from kbroker.metrics import DESCRIPTIONS, OTHER, Kind
 from kbroker.metrics_server import MOST_CONNECTIONS, MOST_HEAD_BYTES, address_in
 from kbroker.partition import Leadership
 from kbroker.replica_manager import Durability
 from tests.kbroker.harness import BrokerProcess
 from tests.kbroker.hosting import Hosting
-from wire.api import ApiKey
+from wire.api import ApiKey, api
 from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.api.offset_commit import (
     OffsetCommitRequest,
@@ -277,6 +279,13 @@ def test_who_shares_numbers_goes_on_sharing_them() -> None:
     traffic.forget("a")
     assert traffic.of("b") is traffic.others
     assert traffic.of("c") is not traffic.others
+
+
+@pytest.mark.parametrize("key", list(HANDLERS))
+def test_errors_are_looked_for_wherever_a_response_has_them(key: int) -> None:
+    response, served = api(key).response, HANDLERS[key].versions
+    has_some = any(leads_to_error(response, version) for version in range(served.first, served.last + 1))
+    assert any(error_places(response)) == has_some
 
 
 @pytest.mark.parametrize(("duration_s", "bucket"), [(0, 0), (0.0005, 0), (0.00051, 1), (99, len(BOUNDS_S))])
