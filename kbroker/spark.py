@@ -109,11 +109,13 @@ def is_whole(path: Path, sha256: str) -> bool:
 
 def _fetch(jars: Sequence[Jar], directory: Path) -> None:
     """By way of a new directory, so that only whole jars are ever seen in the cache."""
+    [ivy] = (pyspark_home() / "jars").glob("ivy-*.jar")
+    command = [java(), "-jar", str(ivy)]
     directory.mkdir(parents=True, exist_ok=True)
     print(f"kbroker: fetching {len(jars)} jars of Spark's Kafka connector into {directory}", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=directory) as name:
         fetched = Path(name)
-        said = _ivy(jars, fetched)
+        said = _ivy(command, jars, fetched)
         for jar in jars:
             if not (fetched / jar.name).exists():
                 raise SparkMissing(
@@ -124,9 +126,8 @@ def _fetch(jars: Sequence[Jar], directory: Path) -> None:
             (fetched / jar.name).replace(directory / jar.name)
 
 
-def _ivy(jars: Sequence[Jar], directory: Path) -> str:
+def _ivy(command: Sequence[str], jars: Sequence[Jar], directory: Path) -> str:
     """Let Ivy fetch the jars, and nothing they depend on. Returns the end of what it said."""
-    [ivy] = (pyspark_home() / "jars").glob("ivy-*.jar")
     wanted = directory / "ivy.xml"
     dependencies = "".join(
         f'<dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}" conf="default->master"/>'
@@ -137,9 +138,8 @@ def _ivy(jars: Sequence[Jar], directory: Path) -> str:
         f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
     into = f"{directory}/[artifact]-[revision].[ext]"
-    command = [java(), "-jar", str(ivy), "-ivy", str(wanted), "-cache", str(directory / "ivy")]
     done = subprocess.run(
-        [*command, "-retrieve", into],
+        [*command, "-ivy", str(wanted), "-cache", str(directory / "ivy"), "-retrieve", into],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
