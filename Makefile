@@ -11,7 +11,7 @@ RUN := .venv/.done-run
 TOOLS := .venv/.done-tools
 SPARK := .venv/.done-spark
 FUZZ := .venv/.done-fuzz
-JARS := .cache/kafka/.done .cache/kafka-3.9.2/.done .cache/kafka-4.3.1/.done
+JARS := $(patsubst %,.cache/%/.done,kafka kafka-3.9.2 kafka-4.3.1 kafka-streams)
 CLIENTS := .cache/clients/.done-go .cache/clients/.done-node .cache/clients/.done-kcat
 PROGRAMS := compat_tests/clients/programs
 

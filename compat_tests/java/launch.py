@@ -45,13 +45,21 @@ def class_path(version: str) -> str:
     return os.pathsep.join(map(str, jars))
 
 
-def compiled(source: Path) -> Path:
-    """The jar of a program; a directory of classes could not be archived."""
+def compiled(source: Path, libraries: str | None = None) -> Path:
+    """The jar of a program; a directory of classes could not be archived. `libraries` is a class path."""
     target = BUILT / f"{source.stem}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}.jar"
     if not target.exists():
         BUILT.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILT) as directory:
-            command = ["javac", "-nowarn", "-d", directory, "-cp", class_path(OLDEST), str(source)]
+            command = [
+                "javac",
+                "-nowarn",
+                "-d",
+                directory,
+                "-cp",
+                libraries or class_path(OLDEST),
+                str(source),
+            ]
             subprocess.run(command, check=True, capture_output=True)
             new = Path(directory) / "new.jar"
             with zipfile.ZipFile(new, "w") as jar:

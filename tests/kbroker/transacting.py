@@ -26,7 +26,7 @@ from wire.api.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from wire.errors import ErrorCode
-from wire.records import batch_headers, control_type, records
+from wire.records import Record, batch_headers, control_type, records
 
 WAIT = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -229,25 +229,30 @@ def committed_offset(
 
 
 def read_committed(speaker: Speaker, topic: str, partition: int = 0) -> list[bytes | None]:
-    """All values that a consumer of committed data gets, as it works them out by the list of aborted ones."""
-    values: list[bytes | None] = []
+    """All values that a consumer of committed data gets."""
+    return [record.value for record in committed_records(speaker, topic, partition)]
+
+
+def committed_records(speaker: Speaker, topic: str, partition: int = 0) -> list[Record]:
+    """As a consumer of committed data works them out by the list of aborted transactions."""
+    found: list[Record] = []
     offset = 0
     while True:
         answer = speaker.fetch(topic, offset, partition=partition, isolation_level=READ_COMMITTED)
         assert answer.error_code == 0
         data = bytes(answer.records or b"")
         if not data:
-            return values
+            return found
         aborted = sorted((one.first_offset, one.producer_id) for one in answer.aborted_transactions or ())
         kept, offset = committed_in(data, aborted)
-        values += kept
+        found += kept
 
 
-def committed_in(data: bytes, aborted: Iterable[tuple[int, int]]) -> tuple[list[bytes | None], int]:
-    """The values outside of aborted transactions, and where the data end."""
+def committed_in(data: bytes, aborted: Iterable[tuple[int, int]]) -> tuple[list[Record], int]:
+    """The records outside of aborted transactions, and where the data end."""
     begins = list(aborted)
     inside: set[int] = set()
-    values: list[bytes | None] = []
+    kept: list[Record] = []
     end = 0
     for position, header in batch_headers(data):
         end = header.next_offset
@@ -256,8 +261,8 @@ def committed_in(data: bytes, aborted: Iterable[tuple[int, int]]) -> tuple[list[
         if header.is_control:
             inside.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in inside):
-            values += [record.value for record in records(data, position, header)]
-    return values, end
+            kept += records(data, position, header)
+    return kept, end
 
 
 def markers(speaker: Speaker, topic: str, partition: int = 0) -> list[tuple[int, int, str]]:

@@ -134,7 +134,8 @@ class Reader:
                 aborted = sorted(
                     (one.first_offset, one.producer_id) for one in answer.aborted_transactions or ()
                 )
-                self.seen[index].update(committed_in(bytes(answer.records or b""), aborted)[0])
+                found, _ = committed_in(bytes(answer.records or b""), aborted)
+                self.seen[index].update(record.value for record in found)
 
 
 async def kill(cluster: Cluster, chance: random.Random) -> None:
