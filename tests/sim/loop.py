@@ -1,0 +1,142 @@
+"""Processes on one virtual-time event loop.
+
+Whatever a process schedules (tasks, timers, callbacks) carries the process in its context. When the process
+is killed, none of it runs any more; while it is stopped, it waits. So a broker dies between two callbacks as
+it would by `kill -9`, and its code knows nothing of it.
+
+The order of everything is that of virtual time, and of scheduling within one moment. Nothing here is random.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from asyncio import events
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.controller.virtual_time import VirtualLoop
+
+_process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+NOBODY = contextvars.Context()
+"""What the world itself does: networks, disks, faults."""
+
+
+class Process:
+    """One life of a program."""
+
+    def __init__(self, loop: SimulatedLoop, host: str) -> None:
+        self.loop = loop
+        self.host = host
+        self.is_alive = True
+        self.is_stopped = False
+        self._held: list[events.Handle] = []
+        self._remains: list[_Task] = []
+        self._context = contextvars.Context()
+        self._context.run(_process.set, self)
+
+    def __repr__(self) -> str:
+        return f"<a process on {self.host}>"
+
+    def call_soon(self, call: Callable[..., object], *arguments: Any) -> None:
+        self.loop.call_soon(call, *arguments, context=self._context)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self.loop.create_task(work, context=self._context)
+
+    def stop(self) -> None:
+        """As SIGSTOP does."""
+        self.is_stopped = True
+
+    def go_on(self) -> None:
+        """As SIGCONT does."""
+        self.is_stopped = False
+        held, self._held = self._held, []
+        for handle in held:
+            self.loop.run_soon(handle)
+
+    def kill(self) -> None:
+        """As SIGKILL does. What is left of it is kept, or its `finally` would run at some time."""
+        self.is_alive = False
+        self._held.clear()
+        self._remains = [one for one in self.loop.tasks() if one.process is self and not one.done()]
+
+    def may_run(self, handle: events.Handle) -> bool:
+        if self.is_alive and self.is_stopped:
+            self._held.append(handle)
+        return self.is_alive and not self.is_stopped
+
+
+class _Handle(events.Handle):
+    __slots__ = ("process",)
+
+    def _run(self) -> None:
+        if self.process is None or self.process.may_run(self):
+            super()._run()  # type: ignore[misc]
+
+
+class _TimerHandle(events.TimerHandle):
+    __slots__ = ("process",)
+
+    def _run(self) -> None:
+        if self.process is None or self.process.may_run(self):
+            super()._run()  # type: ignore[misc]
+
+
+class _Task(asyncio.Task[Any]):
+    """A task that knows whose it is."""
+
+    process: Process | None
+
+
+class SimulatedLoop(VirtualLoop):
+    def __init__(self) -> None:
+        super().__init__()
+        self._tasks: dict[_Task, None] = {}
+        self._timers = 0
+        self.failures: list[str] = []
+        """Of the code under test: what reached the loop's exception handler."""
+        self.set_task_factory(self._new_task)
+        self.set_exception_handler(self._failed)
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> events.Handle:
+        handle = _Handle(callback, args, self, context)
+        handle.process = _process.get() if context is None else context.get(_process)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> events.Handle:
+        """There are no threads."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> events.TimerHandle:
+        # Timers of the same moment have no order in a heap; so no two are of the same.
+        self._timers += 1
+        timer = _TimerHandle(when + self._timers * 1e-12, callback, args, self, context)
+        timer.process = _process.get() if context is None else context.get(_process)
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def run_soon(self, handle: events.Handle) -> None:
+        self._ready.append(handle)  # type: ignore[attr-defined]
+
+    def in_world(self, delay_s: float, call: Callable[..., object], *arguments: Any) -> events.TimerHandle:
+        """Let something happen that no process does."""
+        return self.call_at(self.time() + delay_s, call, *arguments, context=NOBODY)
+
+    def tasks(self) -> list[_Task]:
+        return list(self._tasks)
+
+    def _new_task(self, loop: Any, coroutine: Any, *, context: Any = None) -> _Task:
+        task = _Task(coroutine, loop=loop, context=context)
+        task.process = _process.get() if context is None else context.get(_process)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # the dead leave theirs pending
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop, context=NOBODY)
+        return task
+
+    def _failed(self, loop: object, context: dict[str, Any]) -> None:
+        self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")

@@ -1,0 +1,122 @@
+"""Looks at all brokers and at the metadata store from above, and says what must never be.
+
+    watermark regress   the high watermark of a leader has gone back within its epoch and life
+    divergence          two replicas have different batches below both their high watermarks
+    incomplete leader   an elected leader lacks what was committed before it
+    stale controller    a partition's state was written by a controller that had been replaced, or its epochs
+                        have gone back
+
+It also counts how often a leader served while another one had a later epoch, so that a run shows that this
+was met.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from controller import znodes
+from controller.state import TopicPartition
+from kbroker.replica_manager import HostedPartition
+from storage.reading import Isolation
+from tests.sim.cluster import Cluster, Node
+from tests.sim.history import History, Place
+from wire.records import batch_headers
+
+INTERVAL_S = 0.1
+MOST_BYTES = 1 << 20
+Batch = tuple[int, int, int]
+"""Its last offset, its leader epoch, its checksum."""
+
+
+class Watcher:
+    def __init__(self, cluster: Cluster, history: History) -> None:
+        self._cluster = cluster
+        self._history = history
+        self._committed: dict[tuple[Place, bytes], dict[int, Batch]] = {}
+        self._ends: dict[tuple[Place, bytes], int] = {}
+        self._compared: dict[tuple[int, int, Place, bytes], int] = {}
+        self._watermarks: dict[tuple[int, int, Place, bytes, int], int] = {}
+        self._states: dict[str, tuple[bytes, int, int]] = {}
+        self.volatile: set[str] = set()
+        """Topics with one replica: what is visible there may still go with the power."""
+        cluster.store_changed = self.look_at_store
+
+    async def run(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(INTERVAL_S)
+
+    def look(self) -> None:
+        for node in self._cluster.nodes:
+            for partition in node.hosted():
+                self._look_at(node, partition)
+
+    def _look_at(self, node: Node, partition: HostedPartition) -> None:
+        place = partition.topic, partition.index
+        log = partition.log
+        if log.offline is not None or partition.topic in self.volatile:
+            return
+        key = (place, partition.topic_id)
+        if partition.leader_id == node.broker_id:
+            epoch = (node.broker_id, node.lives, place, partition.topic_id, partition.leader_epoch)
+            before = self._watermarks.get(epoch, -1)
+            if log.high_watermark < before:
+                detail = f"{node} {partition}: {before} to {log.high_watermark}"
+                self._history.broken("watermark regress", detail)
+            self._watermarks[epoch] = log.high_watermark
+            end = self._ends.get(key, 0)
+            if log.log_end_offset < end and self._is_latest(partition):
+                detail = f"{node} {partition} ends at {log.log_end_offset}; {end} was committed"
+                self._history.broken("incomplete leader", detail)
+        self._compare(node, partition, key)
+
+    def _is_latest(self, partition: HostedPartition) -> bool:
+        path = znodes.PartitionState.path(TopicPartition(partition.topic, partition.index))
+        node = self._cluster.tree._nodes.get(path)
+        if node is None:
+            return False
+        state = znodes.PartitionState.decode(node.data, node.version)
+        return state.leader_epoch == partition.leader_epoch
+
+    def _compare(self, node: Node, partition: HostedPartition, key: tuple[Place, bytes]) -> None:
+        """Everything below its high watermark with what others have had there."""
+        log, place = partition.log, key[0]
+        mine = node.broker_id, node.lives, place, partition.topic_id
+        offset = max(self._compared.get(mine, 0), log.log_start_offset)
+        committed = self._committed.setdefault(key, {})
+        while offset < log.high_watermark:
+            data = log.read(offset, MOST_BYTES, Isolation.LOG_END).records
+            for _, header in batch_headers(data):
+                if header.last_offset >= log.high_watermark:
+                    break
+                batch: Batch = (header.last_offset, header.leader_epoch, header.crc)
+                known = committed.setdefault(header.base_offset, batch)
+                if known != batch:
+                    detail = f"{node} {partition} at {header.base_offset}: {batch}, elsewhere {known}"
+                    self._history.broken("divergence", detail)
+                offset = header.last_offset + 1
+            else:
+                continue
+            break
+        self._compared[mine] = offset
+        self._ends[key] = max(self._ends.get(key, 0), offset)
+
+    def look_at_store(self) -> None:
+        """After every change: who has written the partitions' states."""
+        nodes = self._cluster.tree._nodes
+        current = nodes.get(znodes.ControllerEpoch.path())
+        for path, node in nodes.items():
+            if not path.endswith("/state") or "/topics/" not in path:
+                continue
+            known = self._states.get(path)
+            if known is not None and known[0] is node.data:
+                continue
+            state = znodes.PartitionState.decode(node.data, node.version)
+            epoch = 0 if current is None else znodes.ControllerEpoch.decode(current.data).epoch
+            if state.controller_epoch != epoch:
+                detail = f"{path} by controller {state.controller_epoch} in epoch {epoch}"
+                self._history.broken("stale controller", detail)
+            if known is not None and node.version and state.leader_epoch < known[2]:
+                detail = f"{path}: leader epoch {known[2]} to {state.leader_epoch}"
+                self._history.broken("stale controller", detail)
+            self._states[path] = node.data, state.controller_epoch, state.leader_epoch
