@@ -60,6 +60,7 @@ RETRY_S = 1.0
 FIRST_LEADER_CHECK_S = 5
 ABSENCE_CHECK_S = 30.0
 SHORTEST_ABSENCE_CHECK_S = 0.1
+BALANCE_CHECK_S = 3.0
 MOST_OPERATIONS = 500
 MOST_BYTES = 500_000
 """Of one transaction; ZooKeeper takes a megabyte. What is more becomes several transactions, in order."""
@@ -407,13 +408,13 @@ class Controller:
         self._check_leaders_in(self._settings.leader_imbalance_check_interval_s)
 
     def _check_absence(self) -> None:
-        """See who is away, and look again before that can matter."""
+        """See who is away and whether shares are equal, and look again before that can matter."""
         loop = asyncio.get_running_loop()
         self._put(events.AbsenceChecked(int(loop.time() * 1000)))
         delay_ms = self._rules.replica_recovery_delay_ms
-        interval_s = ABSENCE_CHECK_S
+        interval_s = BALANCE_CHECK_S if self._rules.auto_balance else ABSENCE_CHECK_S
         if delay_ms >= 0:
-            interval_s = min(max(delay_ms / 4000, SHORTEST_ABSENCE_CHECK_S), ABSENCE_CHECK_S)
+            interval_s = min(max(delay_ms / 4000, SHORTEST_ABSENCE_CHECK_S), interval_s)
         self._absence_check = loop.call_later(interval_s, self._check_absence)
 
     def _controller_is(self, broker_id: int) -> None:

@@ -31,6 +31,14 @@ class Rules(Protocol):
     def replica_recovery_delay_ms(self) -> int:
         """How long a broker may be away before its replicas are built anew; -1 is forever."""
 
+    @property
+    def auto_balance(self) -> bool:
+        """Whether partitions move until brokers have equal shares."""
+
+    @property
+    def balance_max_moves(self) -> int:
+        """How many partitions may be moving when another one is moved for that."""
+
     def unclean_leader_election(self, topic: Stored) -> bool:
         """Whether a replica that is not in sync may lead a partition of this topic."""
 

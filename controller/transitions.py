@@ -8,6 +8,7 @@
     isr                  who is in sync
     reassignment         partitions that move
     recovery             replicas that are built anew
+    balance              replicas and leaders that move to equal shares
     leader_elections     leaders that are asked for
     configs              what is stored for topics and brokers
 
@@ -23,6 +24,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from controller import (
+    balance,
     brokers,
     configs,
     deletion,
@@ -106,6 +108,12 @@ def _alter_partition(plan: Plan, event: events.AlterPartition) -> object:
     return granted.response
 
 
+def _absence_checked(plan: Plan, event: events.AbsenceChecked) -> None:
+    """What is lost is replaced; where nobody is away, shares are made equal."""
+    recovery.check(plan, event.now_ms)
+    balance.check(plan)
+
+
 TRANSITIONS: Mapping[type, Callable[[Plan, Any], object]] = {
     events.ControllerStarted: _controller_started,
     events.BrokersRegistered: lambda plan, event: brokers.change(plan, event.brokers),
@@ -122,7 +130,7 @@ TRANSITIONS: Mapping[type, Callable[[Plan, Any], object]] = {
     events.DisksFailed: _disks_failed,
     events.ConfigsChanged: lambda plan, event: configs.changed_elsewhere(plan, event.configs),
     events.LeadersChecked: lambda plan, event: leader_elections.balance(plan, event.imbalance_percent),
-    events.AbsenceChecked: lambda plan, event: recovery.check(plan, event.now_ms),
+    events.AbsenceChecked: _absence_checked,
     events.CreateTopics: lambda plan, event: topics.create(
         plan, event.request, event.topic_ids, event.starts
     ),

@@ -112,6 +112,14 @@ class Settings:
     def replica_recovery_delay_ms(self) -> int:
         return self.configuration.broker.kbroker_replica_recovery_delay_ms
 
+    @property
+    def auto_balance(self) -> bool:
+        return self.configuration.broker.kbroker_auto_balance
+
+    @property
+    def balance_max_moves(self) -> int:
+        return self.configuration.broker.kbroker_balance_max_moves
+
     def unclean_leader_election(self, topic: Stored) -> bool:
         return self.configuration.topic(topic).unclean_leader_election_enable
 

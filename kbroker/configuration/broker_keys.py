@@ -502,6 +502,9 @@ class BrokerConfig:
     kbroker_auto_balance: boolean = key(
         default=False, update=CLUSTER_WIDE, doc="Move partitions by itself until brokers have equal shares."
     )
+    kbroker_balance_max_moves: int32 = key(
+        default=10, at_least=1, update=CLUSTER_WIDE, doc="How many partitions it moves at a time."
+    )
     kbroker_balance_max_bytes_per_second: int64 = key(
         default=50_000_000,
         at_least=1,

@@ -53,12 +53,13 @@ def _not_yet() -> Iterator[tuple[str, str]]:
             """,
         ),
         (
-            "replicas are neither throttled, nor moved by themselves, nor read by consumers,",
+            "replication is not throttled",
             """
-            replica.selector.class leader.replication.throttled.rate follower.replication.throttled.rate
-            kbroker.auto.balance kbroker.balance.max.bytes.per.second
+            leader.replication.throttled.rate follower.replication.throttled.rate
+            kbroker.balance.max.bytes.per.second
             """,
         ),
+        ("consumers do not read from followers", "replica.selector.class"),
         (
             "times between brokers cannot be chosen",
             """

@@ -25,6 +25,8 @@ class SomeRules:
     default_replication_factor: int = 1
     delete_topic_enable: bool = True
     replica_recovery_delay_ms: int = -1
+    auto_balance: bool = False
+    balance_max_moves: int = 10
 
     def unclean_leader_election(self, topic: Stored) -> bool:
         return topic.get(UNCLEAN_LEADER_ELECTION) == "true"
