@@ -27,6 +27,7 @@ import logging
 import re
 import threading
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 
 from storage import checkpoints
@@ -39,7 +40,7 @@ from storage.checkpoints import (
     TopicPartition,
 )
 from storage.errors import CorruptCheckpoint, LogDirectoryFailed, StorageError
-from storage.files import Files, Lock
+from storage.files import Files, Lock, parent
 from storage.log import UnifiedLog
 
 logger = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ class LogDirectory:
     def open(self) -> None:
         """Take the lock and read what the last broker left. DirectoryLocked where another one runs."""
         try:
-            self.files.make_dir(self.path)
+            self._make()
             self._lock = self.files.lock(f"{self.path}/{LOCK}")
             self.was_clean = checkpoints.was_clean_shutdown(self.files, self.path)
             checkpoints.remove_clean_shutdown(self.files, self.path)
@@ -148,6 +149,17 @@ class LogDirectory:
                     self.files.remove(f"{self.path}/{name}")
         except OSError as error:
             self.fail(error)
+
+    def _make(self) -> None:
+        """A power cut must not take the directory itself. (Not everybody may sync what is above it.)"""
+        missing, path = [], self.path
+        while not self.files.is_dir(path):
+            missing.append(path)
+            path = parent(path)
+        self.files.make_dir(self.path)
+        with suppress(OSError):
+            for path in missing:
+                self.files.sync_dir(parent(path))
 
     def _checkpoints(self) -> tuple[OffsetCheckpoint, ...]:
         return self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_offsets
