@@ -107,9 +107,9 @@ class HostedPartition:
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
         self.staged: list[Staged] = []
-        self.fetches: set[Callable[[int], object]] = set()
+        self.fetches: dict[Callable[[int], object], None] = {}
         """Called with the number of bytes that have become visible, or 0 for any other change."""
-        self.appends: set[Callable[[int], object]] = set()
+        self.appends: dict[Callable[[int], object], None] = {}
         """The same for followers, who see what has been appended."""
         self.waiting_for_replicas: deque[tuple[int, Callable[[KafkaError | None], object]]] = deque()
 
@@ -290,6 +290,13 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if partition.leader_id != self._broker_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return partition
+
+    def replica_of(self, topic: str, index: int) -> HostedPartition:
+        """The partition, if this broker holds it, leading or following; KafkaError 3 otherwise."""
+        partition = self._partitions.get((topic, index))
+        if partition is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return partition
 
     # -- appending

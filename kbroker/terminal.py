@@ -69,6 +69,12 @@ def coloured(text: str, colour: str, stream: TextIO | None = None) -> str:
     return f"\033[{colour}m{text}\033[0m" if has_colours else text
 
 
+def clear() -> None:
+    """Begin at the top again, if somebody watches."""
+    if sys.stdout.isatty():
+        print("\033[H\033[J", end="")
+
+
 def complain(text: str) -> None:
     """One line for whoever ran the command."""
     print(f"{coloured('kbroker:', RED, sys.stderr)} {text}", file=sys.stderr)

@@ -7,13 +7,20 @@ from collections.abc import Iterable, Mapping
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.connection import check
-from wire.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from wire.api.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
+from wire.errors import ErrorCode
 
 TopicPartition = tuple[str, int]
 
 EARLIEST = -2
 LATEST = -1
-CONSUMER = -1
+CONSUMER, DEBUGGER = -1, -2
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
@@ -41,6 +48,19 @@ def all_partitions(cluster: Cluster, topics: Iterable[str]) -> list[TopicPartiti
     return [(name, one.number) for name in topics for one in cluster.topic(name).partitions]
 
 
+def log_ends(
+    cluster: Cluster, broker_id: int, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Where the logs of a broker end, whether it leads these partitions or follows; not those it lacks."""
+    found = _ask(cluster, broker_id, partitions, LATEST, READ_UNCOMMITTED, DEBUGGER)
+    return {
+        (topic.name, answer.partition_index): answer.offset
+        for topic in found
+        for answer in topic.partitions
+        if answer.error_code == ErrorCode.NONE
+    }
+
+
 def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
     """The partitions' numbers under their topics, as most requests want them."""
     grouped = defaultdict(list)
@@ -57,19 +77,31 @@ def _asked(
         by_leader[cluster.leader_id(*partition)].append(partition)
     found = {}
     for leader, led in by_leader.items():
-        topics = [
-            ListOffsetsTopic(
-                name=name,
-                partitions=[
-                    ListOffsetsPartition(partition_index=number, timestamp=timestamp) for number in numbers
-                ],
-            )
-            for name, numbers in by_topic(led).items()
-        ]
-        request = ListOffsetsRequest(replica_id=CONSUMER, isolation_level=isolation_level, topics=topics)
-        for topic in cluster.broker(leader).ask(request).topics:
+        for topic in _ask(cluster, leader, led, timestamp, isolation_level, CONSUMER):
             for answer in topic.partitions:
                 doing = f"cannot list the offsets of {topic.name}-{answer.partition_index}"
                 check(answer.error_code, doing)
                 found[topic.name, answer.partition_index] = answer.offset
     return found
+
+
+def _ask(
+    cluster: Cluster,
+    broker_id: int,
+    partitions: Iterable[TopicPartition],
+    timestamp: int,
+    isolation_level: int,
+    replica_id: int,
+) -> list[ListOffsetsTopicResponse]:
+    topics = [
+        ListOffsetsTopic(
+            name=name,
+            partitions=[
+                ListOffsetsPartition(partition_index=number, timestamp=timestamp) for number in numbers
+            ],
+        )
+        for name, numbers in by_topic(partitions).items()
+    ]
+    request = ListOffsetsRequest(replica_id=replica_id, isolation_level=isolation_level, topics=topics)
+    response: ListOffsetsResponse = cluster.broker(broker_id).ask(request)
+    return response.topics

@@ -26,6 +26,11 @@ Verbs: TypeAlias = "_SubParsersAction[ArgumentParser]"
 def verb(verbs: Verbs, name: str, run: Callable[[Namespace], int], help: str) -> ArgumentParser:
     """A command that talks to a cluster."""
     parser = verbs.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
+    return of_a_cluster(parser, run)
+
+
+def of_a_cluster(parser: ArgumentParser, run: Callable[[Namespace], int]) -> ArgumentParser:
+    """With the options that say which cluster."""
     parser.add_argument(
         "--bootstrap",
         metavar="HOST:PORT[,...]",

@@ -7,6 +7,7 @@
   UNSUPPORTED_VERSION.
 - A follower is told the end of the log, consumers the end of what is committed. A leader that does not know
   yet how far that was when it was elected says OFFSET_NOT_AVAILABLE (v5+): less would go back (91).
+- Replica -2 debugs: any replica answers it, with the end of its own log.
 - A partition that is named twice gets INVALID_REQUEST, once.
 """
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 READ_COMMITTED = 1
 LATEST = -1
+CONSUMER, DEBUGGER = -1, -2
 FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 NEVER = 0x7FFF
 FIRST_VERSION_OF_SPECIAL_TIMESTAMP = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9, -6: 11}
@@ -40,8 +42,9 @@ FIRST_VERSION_OF_SPECIAL_TIMESTAMP = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9, -6: 11}
 
 def list_offsets(broker: Broker, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
     isolation = Isolation.COMMITTED if request.isolation_level == READ_COMMITTED else Isolation.HIGH_WATERMARK
-    if request.replica_id >= 0:
+    if request.replica_id != CONSUMER:
         isolation = Isolation.LOG_END
+    holder = broker.replicas.replica_of if request.replica_id == DEBUGGER else broker.replicas.leader_of
     named = Counter((t.name, p.partition_index) for t in request.topics for p in t.partitions)
     topics = []
     for topic in request.topics:
@@ -50,7 +53,8 @@ def list_offsets(broker: Broker, context: Context, request: ListOffsetsRequest) 
             try:
                 if named[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                found = find(broker, context.api_version, topic.name, wanted, isolation)
+                partition = holder(topic.name, wanted.partition_index)
+                found = find(partition, context.api_version, wanted, isolation)
                 answers.append(answer(wanted, ErrorCode.NONE, found))
             except KafkaError as error:
                 answers.append(answer(wanted, error.code, NOTHING))
@@ -59,9 +63,8 @@ def list_offsets(broker: Broker, context: Context, request: ListOffsetsRequest) 
 
 
 def find(
-    broker: Broker, version: int, topic: str, wanted: ListOffsetsPartition, isolation: Isolation
+    partition: HostedPartition, version: int, wanted: ListOffsetsPartition, isolation: Isolation
 ) -> FoundOffset:
-    partition = broker.replicas.leader_of(topic, wanted.partition_index)
     partition.check_leader_epoch(wanted.current_leader_epoch)
     if wanted.timestamp < 0 and version < FIRST_VERSION_OF_SPECIAL_TIMESTAMP.get(wanted.timestamp, NEVER):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)

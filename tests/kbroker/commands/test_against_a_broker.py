@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -196,11 +197,30 @@ def test_settings_of_one_broker_and_of_all(kbroker: Run) -> None:
 
 def test_the_cluster_is_described(kbroker: Run, broker: Broker) -> None:
     document = kbroker("cluster", "describe", "--json").json
-    assert document["brokers"] == [{"id": 1, "host": "127.0.0.1", "port": broker.port, "rack": None}]
+    (described,) = document["brokers"]
+    assert (described["id"], described["host"], described["port"]) == (1, "127.0.0.1", broker.port)
+    assert described["replicas"] == described["leaders"] == document["partitions"]
+    assert (described["rack"], described["lag"]) == (None, 0)
+    assert kbroker("cluster", "--json").json == document
     assert (document["controller"], document["without_leader"], document["under_replicated"]) == (1, 0, 0)
     lines = kbroker("cluster", "describe").lines
     assert lines[0] == f"cluster {document['cluster_id']}, controller 1"
-    assert lines[-1].split() == ["1", "127.0.0.1", str(broker.port), "-"]
+    assert lines[-1].split()[:4] == ["1", "127.0.0.1", str(broker.port), "-"]
+
+
+def test_the_cluster_is_watched_until_ctrl_c(broker: Broker) -> None:
+    with command(broker, "cluster", "--watch", "0.05", "--json") as process:
+        assert process.stdout is not None
+        documents = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode == 0
+    assert [len(one["brokers"]) for one in documents] == [1, 1, 1]
+
+
+def test_a_single_broker_has_nothing_to_balance(kbroker: Run) -> None:
+    assert kbroker("cluster", "balance", "--json").json == []
+    assert kbroker("cluster", "balance").out.startswith("nothing to move")
 
 
 # -- produce and consume
