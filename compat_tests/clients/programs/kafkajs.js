@@ -7,6 +7,7 @@ const { CompressionTypes, Kafka, Partitioners, logLevel } = require('kafkajs')
 const SESSION_MS = 10000
 const HEARTBEAT_MS = 200
 const METADATA_MS = 500
+const TRANSACTION = 10
 const MOST_AT_ONCE = 2000 // one send is one batch per partition
 const CODECS = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP }
 const ACKS = { all: -1, 1: 1, 0: 0 }
@@ -153,6 +154,62 @@ async function member({ group, topics, count = null, session_ms = SESSION_MS }) 
   return { left: true }
 }
 
+// After an error nobody knows what became of a transaction. A new producer has it ended, one way or the other;
+// then the group's offsets tell.
+async function copy({ topics: [source, target], group, count, timeout_ms = 30000, session_ms = SESSION_MS }) {
+  const ofGroup = { groupId: group, sessionTimeout: session_ms, heartbeatInterval: HEARTBEAT_MS }
+  const consumer = kafka.consumer({ ...ofGroup, maxWaitTimeInMs: 100 })
+  const createPartitioner = Partitioners.DefaultPartitioner
+  let producer = null
+  let transactions = 0
+  let finish
+  const finished = new Promise((resolve) => (finish = resolve))
+
+  async function restart() {
+    if (producer !== null) await producer.disconnect().catch(() => {})
+    producer = kafka.producer({ transactionalId: group, idempotent: true, maxInFlightRequests: 1, createPartitioner })
+    await producer.connect()
+  }
+
+  async function attempt(messages, next) {
+    const transaction = await producer.transaction()
+    await transaction.send({ topic: target, messages: messages.map(({ value }) => ({ value })) })
+    const partitions = [{ partition: 0, offset: String(next) }]
+    await transaction.sendOffsets({ consumerGroupId: group, topics: [{ topic: source, partitions }] })
+    const isCommit = transactions++ % 3 !== 1
+    await (isCommit ? transaction.commit() : transaction.abort())
+    return isCommit ? next : Number(messages[0].offset)
+  }
+
+  async function committed() {
+    await restart()
+    await (await producer.transaction()).abort()
+    return Math.max(await copiedBy(group, source), 0)
+  }
+
+  const eachBatch = async ({ batch: { messages }, heartbeat, isStale, isRunning }) => {
+    if (isStale() || !isRunning()) return
+    const some = messages.slice(0, TRANSACTION)
+    const place = await attempt(some, Number(some[some.length - 1].offset) + 1).catch(committed)
+    consumer.seek({ topic: source, partition: 0, offset: String(place) })
+    if (place >= count) finish()
+    await heartbeat()
+  }
+  await restart()
+  await consumer.connect()
+  await consumer.subscribe({ topics: [source], fromBeginning: true })
+  await consumer.run({ autoCommit: false, eachBatchAutoResolve: false, eachBatch })
+  await Promise.race([finished, new Promise((resolve) => setTimeout(resolve, timeout_ms).unref())])
+  await consumer.disconnect()
+  await producer.disconnect()
+  return { copied: await copiedBy(group, source) }
+}
+
+async function copiedBy(groupId, topic) {
+  const [found] = await admin.fetchOffsets({ groupId, topics: [topic] })
+  return Number(found.partitions[0].offset)
+}
+
 async function offsets({ topic, at }) {
   const found =
     typeof at === 'number' ? await admin.fetchTopicOffsetsByTimestamp(topic, at) : await admin.fetchTopicOffsets(topic)
@@ -228,7 +285,7 @@ async function cluster() {
 }
 
 const VERBS = {
-  ...{ produce, consume, member, offsets, cluster },
+  ...{ produce, consume, member, copy, offsets, cluster },
   ...{ create_topic, delete_topic, topics, describe_topic, grow_topic, topic_configs, alter_topic_configs },
   ...{ delete_records, groups, describe_group, delete_group, group_offsets, alter_group_offsets },
 }

@@ -242,6 +242,66 @@ func report(records []*kgo.Record) {
 	lines.Report(lines.Answer{"records": found})
 }
 
+// copyRecords goes on with a new session where one ends in an error, as the library wants it.
+func copyRecords(request *lines.Request) (lines.Answer, error) {
+	ctx, cancel := context.WithTimeout(background, request.Timeout())
+	defer cancel()
+	for {
+		copied, err := copyInSession(ctx, request)
+		if err == nil || ctx.Err() != nil {
+			return lines.Answer{"copied": copied}, err
+		}
+	}
+}
+
+func copyInSession(ctx context.Context, request *lines.Request) (int64, error) {
+	session, err := kgo.NewGroupTransactSession(common(
+		kgo.ConsumerGroup(request.Group),
+		kgo.TransactionalID(request.Group),
+		kgo.ConsumeTopics(request.Topics[0]),
+		kgo.DefaultProduceTopic(request.Topics[1]),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.SessionTimeout(request.Session()),
+		kgo.HeartbeatInterval(lines.Heartbeat),
+	)...)
+	if err != nil {
+		return 0, err
+	}
+	defer session.Close()
+	// This ends what a former session has left open; only then the group's offsets can be had.
+	if _, _, err := session.Client().ProducerID(ctx); err != nil {
+		return 0, err
+	}
+	found, err := admin.FetchOffsets(ctx, request.Group)
+	if err != nil {
+		return 0, err
+	}
+	one, _ := found.Lookup(request.Topics[0], 0)
+	copied := one.At
+	for transactions := 0; copied < int64(request.Count); transactions++ {
+		records := session.PollRecords(ctx, lines.Transaction).Records()
+		if err := session.Begin(); err != nil {
+			return copied, err
+		}
+		copies := make([]*kgo.Record, 0, len(records))
+		for _, record := range records {
+			copies = append(copies, &kgo.Record{Value: record.Value})
+		}
+		if err := session.ProduceSync(ctx, copies...).FirstErr(); err != nil {
+			return copied, err
+		}
+		committed, err := session.End(ctx, kgo.TransactionEndTry(transactions%3 != 1))
+		if err != nil {
+			return copied, err
+		}
+		if committed && len(records) > 0 {
+			copied = records[len(records)-1].Offset + 1
+		}
+	}
+	return copied, nil
+}
+
 func offsets(request *lines.Request) (lines.Answer, error) {
 	var listed kadm.ListedOffsets
 	var err error
@@ -390,7 +450,8 @@ func cluster(*lines.Request) (lines.Answer, error) {
 
 func main() {
 	lines.Serve(map[string]lines.Verb{
-		"produce": produce, "consume": consume, "member": member, "offsets": offsets, "cluster": cluster,
+		"produce": produce, "consume": consume, "member": member, "copy": copyRecords,
+		"offsets": offsets, "cluster": cluster,
 		"create_topic": createTopic, "delete_topic": deleteTopic, "topics": topics, "describe_topic": describeTopic,
 		"grow_topic": growTopic, "topic_configs": topicConfigs, "alter_topic_configs": alterTopicConfigs,
 		"delete_records": deleteRecords, "groups": groups, "describe_group": describeGroup,

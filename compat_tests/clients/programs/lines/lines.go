@@ -17,6 +17,7 @@ const (
 	Heartbeat     = 200 * time.Millisecond
 	Metadata      = 500 * time.Millisecond
 	LargestRecord = 8 << 20 // so that it is the broker that refuses what is too large
+	Transaction   = 10      // records
 )
 
 // Record is what is sent and what is received. Bytes become base64 by themselves, and nil becomes null.
