@@ -169,12 +169,12 @@ class _Fetching:
             topic = self._broker.replicas.topic_name(wanted.topic_id) if self._by_id else wanted.topic
             partition = self._broker.replicas.find(topic or "", wanted.partition)
             if partition is not None:
-                self._waiting_at(partition).add(self._changed)
+                self._waiting_at(partition)[self._changed] = None
                 self._watched.append(partition)
         self._timer = self._broker.call_later_ms(max_wait_ms, self._answer)
         return self._parked
 
-    def _waiting_at(self, partition: HostedPartition) -> set[Callable[[int], object]]:
+    def _waiting_at(self, partition: HostedPartition) -> dict[Callable[[int], object], None]:
         return partition.appends if self._replica_id >= 0 else partition.fetches
 
     def _changed(self, visible_bytes: int) -> None:
@@ -193,7 +193,7 @@ class _Fetching:
     def _complete(self) -> None:
         self._timer.cancel()
         for partition in self._watched:
-            self._waiting_at(partition).discard(self._changed)
+            self._waiting_at(partition).pop(self._changed, None)
         self._parked.complete(self.response())
 
     # -- answering
