@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, cast
 
 from kbroker.context import HangUp, Parked
 from kbroker.dispatch import Route, Unanswerable
+from kbroker.fetch_stream import FetchStream
 from kbroker.handlers.fetch import replica_of
 from kbroker.listeners import PLAINTEXT
 from kbroker.outlet import Outlet
@@ -44,7 +45,8 @@ logger = logging.getLogger(__name__)
 IPV4_IN_IPV6 = "::ffff:"
 """Before the address of a client that came to a listener on every address."""
 PRODUCE = b"\0\0"
-"""How a Produce request begins: with its API key."""
+FETCH = b"\0\1"
+"""How such requests begin: with their API key."""
 
 MAX_SLOTS = 1000
 MAX_IN_A_TURN = 500
@@ -100,6 +102,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = FrameReader(broker.max_request_bytes)
         self._out: list[Buffer] = []
         self._produces = ProduceStream(broker, self.slot_filled)
+        self._fetches = FetchStream(broker)
         self._slots: deque[Slot | SingleProduce] = deque()
         self._backlog: deque[bytes] = deque()
         self._in_turn = False
@@ -189,6 +192,9 @@ class Connection(asyncio.BufferedProtocol):
         broker = self._broker
         if request[:2] != PRODUCE:
             broker.end_turn()  # what was produced before this request must be visible to it
+            if request[:2] == FETCH and (reply := self._fetches.answer(request, self.turn_began_s)):
+                self._send(reply)
+                return
         elif (single := self._produces.stage(request)) is not None:
             single.arrived_s = self.turn_began_s
             self._slots.append(single)
@@ -199,8 +205,9 @@ class Connection(asyncio.BufferedProtocol):
             )
             if route.key == ApiKey.PRODUCE:
                 self._produces.learn(request, decoded, route)
-            elif route.key == ApiKey.FETCH and not self.consumes:
-                self.consumes = replica_of(route.version, decoded)[0] < 0
+            elif route.key == ApiKey.FETCH:
+                self.consumes = self.consumes or replica_of(route.version, decoded)[0] < 0
+                self._fetches.learn(request, decoded, route)
             if isinstance(outcome, Parked):
                 kept = None if outcome.pipelined else decoded  # a Produce has views of what it arrived in
                 slot = Slot(self, route, correlation_id, kept, outcome.pipelined)
@@ -214,11 +221,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._send(route.outcome(correlation_id, outcome, decoded))
                 route.measures.durations.add(broker.steady_s() - self.turn_began_s)
         except Unanswerable as error:
-            reply = broker.dispatcher.reply_to_unsupported(request)
-            if reply is None:
+            unsupported = broker.dispatcher.reply_to_unsupported(request)
+            if unsupported is None:
                 self._end(str(error))
             else:
-                self._send(reply)
+                self._send(unsupported)
         except (WireError, HangUp) as error:
             self._end(str(error))
 

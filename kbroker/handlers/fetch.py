@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from kbroker.context import Context, Parked
 from kbroker.fetch_sessions import Plan, Wanted
 from kbroker.replica_manager import HostedPartition
+from storage.log import UnifiedLog
 from storage.reading import Isolation, ReadResult, check_offset
 from wire.api.fetch import (
     AbortedTransaction,
@@ -118,7 +119,7 @@ class _Fetching:
         try:
             partition = self._partition(wanted)
             partition.check_leader_epoch(wanted.current_leader_epoch)
-            diverging = self._divergence(partition, wanted)
+            diverging = divergence(partition.log, wanted.last_fetched_epoch, wanted.fetch_offset)
             if diverging is not None:
                 return _answer(wanted, partition, diverging=diverging)
             if self._replica_id >= 0 and self._is_new:
@@ -148,17 +149,6 @@ class _Fetching:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             topic = found
         return self._broker.replicas.leader_of(topic, wanted.partition)
-
-    def _divergence(self, partition: HostedPartition, wanted: Wanted) -> EpochEndOffset | None:
-        """Where the fetcher's history parts from ours, if it does (conformance 60)."""
-        if wanted.last_fetched_epoch < 0:
-            return None
-        epoch, end_offset = partition.log.end_offset_for_epoch(wanted.last_fetched_epoch)
-        if epoch < 0 or end_offset < 0:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-            return EpochEndOffset(epoch=epoch, end_offset=end_offset)
-        return None
 
     # -- waiting
 
@@ -231,6 +221,18 @@ def replica_of(version: int, request: FetchRequest) -> tuple[int, int]:
         return request.replica_id, -1
     state = request.replica_state
     return (-1, -1) if state is None else (state.replica_id, state.replica_epoch)
+
+
+def divergence(log: UnifiedLog, last_fetched_epoch: int, fetch_offset: int) -> EpochEndOffset | None:
+    """Where the fetcher's history parts from ours, if it does (conformance 60)."""
+    if last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = log.end_offset_for_epoch(last_fetched_epoch)
+    if epoch < 0 or end_offset < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if epoch < last_fetched_epoch or end_offset < fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
 
 
 def _records_answer(wanted: Wanted, result: ReadResult, isolation: Isolation) -> PartitionData:
