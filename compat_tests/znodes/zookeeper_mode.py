@@ -71,8 +71,9 @@ class _JavaServer:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
+    def close(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """The end by a signal. Does nothing where it has ended."""
+        self._process.send_signal(number)
         try:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
