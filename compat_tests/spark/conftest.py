@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All in one worker: a second session would cost more than it saves."""
+    """All in one worker, as a second session would cost more than it saves; and first, as they take longest."""
+    here = Path(__file__).parent
+    items.sort(key=lambda item: here not in item.path.parents)
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if here in item.path.parents:
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.filterwarnings("ignore:::pyspark"))
