@@ -35,14 +35,17 @@ BEFORE_APPEND = frozenset(
     )
 )
 """Nothing was appended."""
+DONE = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 NEW_ID = frozenset(
     (
         ErrorCode.UNKNOWN_PRODUCER_ID,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     )
 )
+"""In answer to the oldest batch without an answer: its producer has been forgotten, or what was remembered of
+it. A snapshot has only the last batch of each producer, as Kafka's has; an older one is out of order then."""
 
 
 class Client:
@@ -186,7 +189,7 @@ class Producer(Client):
                         for sent, number in window
                     )
                 )
-                while window and codes and codes[0] == ErrorCode.NONE:
+                while window and codes and codes[0] in DONE:
                     window.pop(0)
                     codes.pop(0)
                     is_known = True

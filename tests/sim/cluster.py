@@ -72,6 +72,11 @@ class Node:
     def is_running(self) -> bool:
         return self.process is not None
 
+    @property
+    def is_controller(self) -> bool:
+        membership = None if self.broker is None else self.broker.membership
+        return membership is not None and membership.controller.is_active
+
     def hosted(self) -> list[HostedPartition]:
         return [] if self.broker is None else list(self.broker.replicas)
 

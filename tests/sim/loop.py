@@ -139,4 +139,5 @@ class SimulatedLoop(VirtualLoop):
         return task
 
     def _failed(self, loop: object, context: dict[str, Any]) -> None:
-        self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
+        where = context.get("task") or context.get("handle") or ""
+        self.failures.append(f"{context.get('message')}: {context.get('exception')!r} {where}")

@@ -52,6 +52,11 @@ class Session(SimulatedStore):
         self._changed = changed
         self._inner._call_soon = self._loop.call_soon
 
+    def _ask(self, request: Any) -> Any:
+        answer = super()._ask(request)
+        answer.add_done_callback(_heard, context=NOBODY)  # who asks for several may not wait for all
+        return answer
+
     def _arrive(self, connection: int, request: Any, answer: asyncio.Future[Any]) -> None:
         super()._arrive(connection, request, answer)
         self._changed()
@@ -74,3 +79,8 @@ class Session(SimulatedStore):
         self.state = state
         for listener in self._listeners:
             self._process.call_soon(listener, state)
+
+
+def _heard(answer: asyncio.Future[Any]) -> None:
+    if not answer.cancelled():
+        answer.exception()
