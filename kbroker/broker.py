@@ -31,7 +31,7 @@ from kbroker.configuration.broker_keys import BrokerConfig
 from kbroker.configuration.layers import Configuration
 from kbroker.connection import Connection
 from kbroker.connection_limits import Connections
-from kbroker.context import Parked
+from kbroker.context import HangUp, Parked
 from kbroker.coordinator_runtime import Coordinators, GroupCoordinator
 from kbroker.coordinators.classic_group import GroupConfig
 from kbroker.coordinators.transactions import TransactionConfig
@@ -424,6 +424,8 @@ class Broker:
         """KafkaError for orders of a controller that was replaced, or to an earlier life of this broker."""
         if controller_epoch < self.metadata.controller_epoch:
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
+        if self.broker_epoch < 0 <= broker_epoch:
+            raise HangUp("it may be an order to an earlier life: ask again once this one is registered")
         if -1 < broker_epoch < self.broker_epoch:  # a higher one may be heard of before our own
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self.metadata.controller_epoch = controller_epoch

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+
+from controller.metadata_store import StoreError
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.2
 
 Told = Callable[[int], object]
 
@@ -32,6 +40,11 @@ class ProducerIds:
 
     async def _fetch(self) -> None:
         while self._waiting:
-            self._block = iter(await self._next_block())
+            try:
+                self._block = iter(await self._next_block())
+            except StoreError as error:
+                logger.warning("no producer ids now: %r", error)
+                await asyncio.sleep(RETRY_S)
+                continue
             while self._waiting and (producer_id := next(self._block, None)) is not None:
                 self._waiting.pop(0)(producer_id)
