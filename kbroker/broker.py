@@ -107,6 +107,7 @@ class Broker:
         self.settings.changed = self._settings_changed
         self.max_request_bytes = values.socket_request_max_bytes
         self._fetch_max_bytes = values.fetch_max_bytes
+        self.sends_to_closest_replica = bool(values.replica_selector_class)
         # One for all connections: a read is handled to its end before the loop starts the next one.
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.connections = self._limited_connections()

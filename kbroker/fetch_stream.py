@@ -10,7 +10,8 @@ Rules:
   read by the function that reads it for every other Fetch.
 - What is answered here has records and may leave at once. What has to wait, is refused, diverges, or tells of
   aborted transactions is left to the handler, as if nobody had looked at it.
-- Followers and sessions are left to the handler: what they ask changes what the broker knows.
+- Followers and sessions are left to the handler: what they ask changes what the broker knows. So are
+  consumers that may be sent to a closer replica.
 - At most `MOST_HEADS` are remembered for a connection.
 """
 
@@ -123,6 +124,8 @@ class FetchStream:
         if decoded.session_id or decoded.session_epoch != FINAL_EPOCH:
             return
         if replica_of(route.version, decoded)[0] >= 0:
+            return
+        if decoded.rack_id and self._broker.sends_to_closest_replica:
             return
         parts = around_offset(decoded, route.version)
         if len(parts) != 2:

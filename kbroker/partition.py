@@ -28,10 +28,18 @@ NEVER_MS = -(1 << 62)
 class Follower:
     """What one other replica has told by fetching."""
 
-    __slots__ = ("broker_epoch", "caught_up_ms", "fetched_ms", "leader_end_then", "log_end_offset")
+    __slots__ = (
+        "broker_epoch",
+        "caught_up_ms",
+        "fetched_ms",
+        "leader_end_then",
+        "log_end_offset",
+        "log_start_offset",
+    )
 
     def __init__(self) -> None:
         self.log_end_offset = UNKNOWN
+        self.log_start_offset = UNKNOWN
         self.broker_epoch = UNKNOWN
         self.caught_up_ms = NEVER_MS
         """When it last had everything."""
@@ -89,7 +97,13 @@ class Leadership:
                 follower.reset(now_ms, in_sync=replica in self.isr)
 
     def fetched(
-        self, replica: int, offset: int, log_end_offset: int, now_ms: int, broker_epoch: int = UNKNOWN
+        self,
+        replica: int,
+        offset: int,
+        log_end_offset: int,
+        now_ms: int,
+        broker_epoch: int = UNKNOWN,
+        log_start_offset: int = UNKNOWN,
     ) -> bool:
         """A follower asks for what comes at `offset`: it has all before. False if it holds no replica.
 
@@ -101,6 +115,7 @@ class Leadership:
         if UNKNOWN < broker_epoch < follower.broker_epoch:
             return True
         follower.fetched(offset, log_end_offset, now_ms, broker_epoch)
+        follower.log_start_offset = log_start_offset
         return True
 
     def propose(self, isr: Sequence[int]) -> None:

@@ -30,7 +30,7 @@ from typing import Any
 from kbroker.configuration.broker_keys import BrokerConfig
 from kbroker.fetcher_session import FetcherSession, Key, Limits, Place
 from kbroker.peer import Address, Open, Peer, PeerLost
-from kbroker.replica_manager import HostedPartition
+from kbroker.replica_manager import LOOK_AGAIN, HostedPartition
 from storage.errors import StorageError
 from storage.log import UnifiedLog
 from storage.log_manager import LogManager
@@ -293,6 +293,7 @@ class Fetcher:
 
     def _append(self, followed: _Followed, data: PartitionData) -> None:
         log = followed.log
+        committed_before = log.high_watermark
         if data.records:
             log.append_as_follower(data.records, self._fetchers.now_ms())
             followed.partition.traffic.replication_bytes_in += len(data.records)
@@ -300,8 +301,8 @@ class Fetcher:
         log.high_watermark = max(log.high_watermark, data.high_watermark)
         if log.log_start_offset < data.log_start_offset <= log.high_watermark:
             log.raise_log_start_offset(data.log_start_offset)
-        if followed.partition.fetches:
-            followed.partition.wake(len(data.records or b""))
+        if log.high_watermark > committed_before:
+            followed.partition.wake(LOOK_AGAIN)
 
     def _truncate(self, followed: _Followed, leaders: EpochEndOffset) -> None:
         """Our history is not the leader's beyond the end of an epoch."""

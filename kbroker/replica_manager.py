@@ -232,6 +232,8 @@ class ReplicaManager:
             if led_before:
                 self.fail_waiting(partition, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 self._leadership(partition, False)
+            elif epochs != epochs_before:
+                partition.wake(0)  # consumers that read from this follower
             self.others.follow(partition)
         return partition
 
@@ -367,7 +369,7 @@ class ReplicaManager:
                 guards=terms.guards,
                 transaction_version=terms.transaction_version,
             )
-            visible_bytes = sum(len(batch) for batch, _ in batches)
+            visible_bytes = sum([len(batch) for batch, _ in batches])
             if appended_records := log.log_end_offset - end_before:
                 partition.traffic.messages_in += appended_records
                 partition.traffic.bytes_in += visible_bytes
@@ -382,13 +384,13 @@ class ReplicaManager:
     def advance_high_watermark(self, partition: HostedPartition, visible_bytes: int = 0) -> None:
         """Where the in-sync replicas have come to. With one replica, that is the end of the log."""
         log, leadership = partition.log, partition.leadership
-        end = log.log_end_offset
-        if log.high_watermark >= end:
+        end, before = log.log_end_offset, log.high_watermark
+        if before >= end:
             return
         if leadership is not None:
             others = self.others
             end = leadership.high_watermark(
-                log.high_watermark,
+                before,
                 end,
                 partition.effective_min_in_sync_replicas,
                 others.steady_ms(),
@@ -397,19 +399,28 @@ class ReplicaManager:
             visible_bytes = LOOK_AGAIN
         elif len(partition.in_sync_replicas) > 1:
             return
-        if end > log.high_watermark:
+        if end > before:
             log.high_watermark = end
-            self._acknowledge(partition)
-            partition.wake(visible_bytes)
+            if partition.waiting_for_replicas:
+                self._acknowledge(partition)
+            if partition.fetches:
+                partition.wake(visible_bytes)
 
     # -- followers
 
-    def fetched(self, partition: HostedPartition, replica: int, offset: int, broker_epoch: int) -> None:
-        """A follower has everything before `offset`; KafkaError where it is none of this partition."""
+    def fetched(
+        self,
+        partition: HostedPartition,
+        replica: int,
+        offset: int,
+        broker_epoch: int,
+        log_start_offset: int = -1,
+    ) -> None:
+        """A follower has everything up to `offset`; KafkaError where it is none of this partition."""
         leadership, others = partition.leadership, self.others
         log = partition.log
         if leadership is None or not leadership.fetched(
-            replica, offset, log.log_end_offset, others.steady_ms(), broker_epoch
+            replica, offset, log.log_end_offset, others.steady_ms(), broker_epoch, log_start_offset
         ):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} has no replica {replica}")
         wider = leadership.expansion(replica, log.high_watermark)

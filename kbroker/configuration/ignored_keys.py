@@ -59,7 +59,6 @@ def _not_yet() -> Iterator[tuple[str, str]]:
             kbroker.balance.max.bytes.per.second
             """,
         ),
-        ("consumers do not read from followers", "replica.selector.class"),
         (
             "times between brokers cannot be chosen",
             """

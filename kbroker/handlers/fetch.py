@@ -8,6 +8,10 @@
 - The first partition with data gives at least one whole batch, whatever the limits say (56).
 - Followers see everything. What one asks for tells what it has (`ReplicaManager.fetched`); it is woken by
   what is appended, not by what is committed.
+- Consumers of v11+ may read from followers as well, and the leader may send them there, with a reply that
+  has nothing but `preferred_read_replica` (`kbroker.closest_replica`). What a follower does not know to be
+  committed yet is waited for; what it does not have at all is OFFSET_OUT_OF_RANGE, and clients go back to
+  the leader.
 - Consumers see nothing above the high watermark (61), nor, if they want committed data only, above the last
   stable offset (44). Data is sent as it is stored, in any version (62).
 """
@@ -17,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kbroker.closest_replica import closest
 from kbroker.context import Context, Parked
 from kbroker.fetch_sessions import Plan, Wanted
 from kbroker.replica_manager import HostedPartition
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 PART_BYTES = 128 * 1024
 """From here on records are sent from the file, unread; below, reading them costs less."""
+FIRST_VERSION_WITH_RACK = 11
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 
 UNKNOWN = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID))
@@ -49,7 +55,7 @@ def fetch(broker: Broker, context: Context, request: FetchRequest) -> FetchRespo
         plan = broker.fetch_sessions.plan(request, context.api_version, broker.now_ms())
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    fetching = _Fetching(broker, context.api_version, request, plan)
+    fetching = _Fetching(broker, context, request, plan)
     fetching.read()
     if fetching.may_leave or request.max_wait_ms <= 0:
         return fetching.response()
@@ -62,13 +68,16 @@ class _Fetching:
     __slots__ = (
         "_broker",
         "_by_id",
+        "_find",
         "_found",
         "_is_new",
         "_isolation",
+        "_listener",
         "_max_bytes",
         "_min_bytes",
         "_parked",
         "_plan",
+        "_rack",
         "_replica_epoch",
         "_replica_id",
         "_timer",
@@ -77,7 +86,8 @@ class _Fetching:
         "may_leave",
     )
 
-    def __init__(self, broker: Broker, version: int, request: FetchRequest, plan: Plan) -> None:
+    def __init__(self, broker: Broker, context: Context, request: FetchRequest, plan: Plan) -> None:
+        version = context.api_version
         committed = request.isolation_level == READ_COMMITTED
         self._broker = broker
         self._plan = plan
@@ -86,6 +96,11 @@ class _Fetching:
         self._replica_id, self._replica_epoch = replica_of(version, request)
         if self._replica_id >= 0:
             self._isolation = Isolation.LOG_END
+        self._find = broker.replicas.leader_of
+        if self._replica_id < 0 and version >= FIRST_VERSION_WITH_RACK:
+            self._find = broker.replicas.replica_of
+        self._rack = request.rack_id if self._replica_id < 0 and broker.sends_to_closest_replica else ""
+        self._listener = context.listener
         self._is_new = True
         """What a follower has is what it had when it asked; it may have died since."""
         self._max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
@@ -108,7 +123,9 @@ class _Fetching:
             length = len(data.records or b"")
             room -= length
             size += length
-            if data.diverging_epoch is not None or (data.error_code and data.error_code not in UNKNOWN):
+            if data.preferred_read_replica >= 0 or data.diverging_epoch is not None:
+                self.may_leave = True
+            if data.error_code and data.error_code not in UNKNOWN:
                 self.may_leave = True
         self._is_new = False
         self._visible = size
@@ -119,13 +136,19 @@ class _Fetching:
         try:
             partition = self._partition(wanted)
             partition.check_leader_epoch(wanted.current_leader_epoch)
+            if self._rack and (follower := self._closest(partition, wanted.fetch_offset)) is not None:
+                return _answer(wanted, partition, preferred=follower)
             diverging = divergence(partition.log, wanted.last_fetched_epoch, wanted.fetch_offset)
             if diverging is not None:
                 return _answer(wanted, partition, diverging=diverging)
             if self._replica_id >= 0 and self._is_new:
                 check_offset(partition.log, wanted.fetch_offset)
                 self._broker.replicas.fetched(
-                    partition, self._replica_id, wanted.fetch_offset, self._replica_epoch
+                    partition,
+                    self._replica_id,
+                    wanted.fetch_offset,
+                    self._replica_epoch,
+                    wanted.log_start_offset,
                 )
             limit = max(min(wanted.max_bytes, room), 0)
             result = partition.log.read(
@@ -148,7 +171,11 @@ class _Fetching:
             if found is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             topic = found
-        return self._broker.replicas.leader_of(topic, wanted.partition)
+        return self._find(topic, wanted.partition)
+
+    def _closest(self, partition: HostedPartition, offset: int) -> int | None:
+        nodes = self._broker.metadata.nodes
+        return closest(partition, offset, self._rack, self._listener, nodes)
 
     # -- waiting
 
@@ -253,7 +280,13 @@ def _records_answer(wanted: Wanted, result: ReadResult, isolation: Isolation) ->
     )
 
 
-def _answer(wanted: Wanted, partition: HostedPartition, *, diverging: EpochEndOffset) -> PartitionData:
+def _answer(
+    wanted: Wanted,
+    partition: HostedPartition,
+    *,
+    diverging: EpochEndOffset | None = None,
+    preferred: int = -1,
+) -> PartitionData:
     log = partition.log
     return PartitionData(
         partition_index=wanted.partition,
@@ -262,6 +295,7 @@ def _answer(wanted: Wanted, partition: HostedPartition, *, diverging: EpochEndOf
         last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
         diverging_epoch=diverging,
+        preferred_read_replica=preferred,
         aborted_transactions=None,
         records=b"",
     )

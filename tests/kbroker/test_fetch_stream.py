@@ -186,7 +186,7 @@ def test_nothing_but_the_bytes_is_remembered(hosting: Hosting, counting: Countin
     hosting.do(lambda: setattr(partition, "leader_epoch", 1))
     assert answer(1) == (ErrorCode.FENCED_LEADER_EPOCH, 0)
     hosting.do(lambda: setattr(partition, "leader_id", 99))
-    assert answer(1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+    assert answer(1) == (ErrorCode.FENCED_LEADER_EPOCH, 0)
     hosting.do(lambda: hosting.broker.replicas.forget("t", 0))
     assert answer(1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
 

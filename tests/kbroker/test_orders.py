@@ -88,12 +88,14 @@ def test_a_broker_that_is_told_to_lead_takes_records(hosting: Hosting) -> None:
     assert fetch(hosting, current_leader_epoch=4).high_watermark == 1
 
 
-def test_a_broker_that_follows_refuses_records_and_readers(hosting: Hosting) -> None:
-    """conformance 91"""
+def test_a_broker_that_follows_refuses_records_and_those_who_believe_that_it_leads(hosting: Hosting) -> None:
+    """conformance 91; who can know that it follows may read (KIP-392)."""
     order(hosting)
     assert order(hosting, leader=OTHER, leader_epoch=1, isr=[ME, OTHER]) == ErrorCode.NONE
     assert produce(hosting, batch()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert fetch(hosting).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetch(hosting, version=10).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert fetch(hosting, current_leader_epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert fetch(hosting, current_leader_epoch=1).error_code == ErrorCode.NONE
 
 
 def test_an_old_order_is_refused(hosting: Hosting) -> None:
