@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All in one worker, as a second session would cost more than it saves; and first, as they take longest."""
+    """All in one worker, as a second session would cost more than it saves; first, as they take longest."""
     here = Path(__file__).parent
     items.sort(key=lambda item: here not in item.path.parents)
     for item in items:
