@@ -174,6 +174,7 @@ class Broker:
             configure=self._configure,
             leadership=self._leadership_changed,
         )
+        replicas.tells_high_watermark = self.sends_to_closest_replica
         replicas.traffic.most = self.settings.configuration.broker.kbroker_metrics_max_partitions
         return replicas
 

@@ -189,6 +189,8 @@ class ReplicaManager:
         self._staged: list[HostedPartition] = []
         self.others = NOBODY
         self.traffic = TrafficByTopic()
+        self.tells_high_watermark = False
+        """Whether followers are told at once what is committed, since they serve consumers."""
         self.isr_shrinks = self.isr_expands = 0
 
     # -- which partitions are here
@@ -405,6 +407,8 @@ class ReplicaManager:
                 self._acknowledge(partition)
             if partition.fetches:
                 partition.wake(visible_bytes)
+            if self.tells_high_watermark:
+                partition.wake_followers(LOOK_AGAIN)
 
     # -- followers
 

@@ -7,7 +7,8 @@
   (conformance 55).
 - The first partition with data gives at least one whole batch, whatever the limits say (56).
 - Followers see everything. What one asks for tells what it has (`ReplicaManager.fetched`); it is woken by
-  what is appended, not by what is committed.
+  what is appended, not by what is committed. Where consumers are sent to followers, those are told at once of
+  a high watermark that is new to them.
 - Consumers of v11+ may read from followers as well, and the leader may send them there, with a reply that
   has nothing but `preferred_read_replica` (`kbroker.closest_replica`). What a follower does not know to be
   committed yet is waited for; what it does not have at all is OFFSET_OUT_OF_RANGE, and clients go back to
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from kbroker.closest_replica import closest
 from kbroker.context import Context, Parked
-from kbroker.fetch_sessions import Plan, Wanted
+from kbroker.fetch_sessions import NOTHING_TOLD, Plan, Wanted
 from kbroker.replica_manager import HostedPartition
 from storage.log import UnifiedLog
 from storage.reading import Isolation, ReadResult, check_offset
@@ -80,6 +81,7 @@ class _Fetching:
         "_rack",
         "_replica_epoch",
         "_replica_id",
+        "_tells_high_watermark",
         "_timer",
         "_visible",
         "_watched",
@@ -101,6 +103,7 @@ class _Fetching:
             self._find = broker.replicas.replica_of
         self._rack = request.rack_id if self._replica_id < 0 and broker.sends_to_closest_replica else ""
         self._listener = context.listener
+        self._tells_high_watermark = self._replica_id >= 0 and broker.sends_to_closest_replica
         self._is_new = True
         """What a follower has is what it had when it asked; it may have died since."""
         self._max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
@@ -125,12 +128,20 @@ class _Fetching:
             size += length
             if data.preferred_read_replica >= 0 or data.diverging_epoch is not None:
                 self.may_leave = True
+            if self._tells_high_watermark and self._is_watermark_news(wanted, data):
+                self.may_leave = True
             if data.error_code and data.error_code not in UNKNOWN:
                 self.may_leave = True
         self._is_new = False
         self._visible = size
         nothing_to_wait_for = all(data.error_code in UNKNOWN for data in self._found)
         self.may_leave |= size >= self._min_bytes or nothing_to_wait_for
+
+    def _is_watermark_news(self, wanted: Wanted, data: PartitionData) -> bool:
+        session = self._plan.session
+        if session is None or not self._plan.is_incremental:
+            return False
+        return session.told.get(wanted.key, NOTHING_TOLD).high_watermark != data.high_watermark
 
     def _read_partition(self, wanted: Wanted, room: int, *, is_first: bool) -> PartitionData:
         try:

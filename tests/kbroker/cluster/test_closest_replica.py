@@ -19,7 +19,7 @@ from wire.records import batch_headers, records
 NOBODY = -1
 
 
-def run(test: Any, directory: Path, selector: str = RACK_AWARE) -> None:
+def run(test: Any, directory: Path, selector: str = RACK_AWARE, **properties: object) -> None:
     """Brokers 1, 2 and 3 in racks r1, r2 and r3."""
 
     async def with_racks(cluster: Cluster) -> None:
@@ -29,7 +29,7 @@ def run(test: Any, directory: Path, selector: str = RACK_AWARE) -> None:
         await until(lambda: cluster.isr() == {1, 2, 3})
         await test(cluster)
 
-    run_cluster(with_racks, directory, brokers=0)
+    run_cluster(with_racks, directory, brokers=0, **properties)
 
 
 async def consume(
@@ -119,6 +119,20 @@ def test_a_follower_gives_what_is_committed_and_waits_for_more(tmp_path: Path) -
         assert (values(behind), behind.preferred_read_replica) == ([b"c"], NOBODY), "3 is not in sync"
 
     run(test, tmp_path)
+
+
+def test_a_follower_learns_at_once_what_is_committed(tmp_path: Path) -> None:
+    """Not when its fetch has waited in vain, which is half a minute here."""
+
+    async def test(cluster: Cluster) -> None:
+        for number in range(3):
+            waiting = [
+                asyncio.ensure_future(consume(cluster, one, number, max_wait_ms=10_000)) for one in (2, 3)
+            ]
+            await cluster.produce(1, b"%d" % number)
+            assert [values(await one) for one in waiting] == [[b"%d" % number]] * 2
+
+    run(test, tmp_path, replica_fetch_wait_max_ms=30_000, replica_lag_time_max_ms=60_000)
 
 
 def test_a_follower_knows_its_epoch_and_refuses_those_who_cannot_know_that_it_follows(tmp_path: Path) -> None:
