@@ -312,9 +312,10 @@ class Connection(asyncio.BufferedProtocol):
     def _collect(self) -> None:
         """Queue the replies that are known, up to the first that is not."""
         slots = self._slots
+        now_s = self._broker.steady_s() if slots else 0.0
         while slots and (buffers := slots[0].buffers) is not None:
             slot = slots.popleft()
-            slot.route.measures.durations.add(self._broker.steady_s() - slot.arrived_s)
+            slot.route.measures.durations.add(now_s - slot.arrived_s)
             hang_up = slot.hang_up
             self._send(buffers)
             if hang_up is not None:

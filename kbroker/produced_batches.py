@@ -7,6 +7,7 @@ and `kbroker.validate.records=full` asks for it outright. LogAppendTime is set b
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from wire.compression import Codec
@@ -16,6 +17,9 @@ from wire.record_validation import TimestampBounds, validate_produced, validate_
 from wire.records import BatchHeader, recompressed, with_max_timestamp
 
 FIRST_VERSION_WITH_ZSTD = 7
+
+bounds_around = lru_cache(16)(TimestampBounds.around)
+"""Many batches come in the same millisecond."""
 
 
 class ProduceRules(NamedTuple):
@@ -42,7 +46,7 @@ def accept(batch: Buffer, rules: ProduceRules, api_version: int, now_ms: int) ->
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
     bounds = None
     if not rules.log_append_time:
-        bounds = TimestampBounds.around(now_ms, rules.timestamp_before_max_ms, rules.timestamp_after_max_ms)
+        bounds = bounds_around(now_ms, rules.timestamp_before_max_ms, rules.timestamp_after_max_ms)
     recode = rules.codec is not None and codec != rules.codec
     if recode and len(batch) > rules.max_message_bytes:  # the log judges only what becomes of it
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes exceed {rules.max_message_bytes}")
