@@ -13,6 +13,8 @@ from kafka import KafkaProducer
 
 from compat_tests.apache_kafka import ApacheKafka, reason_to_skip
 from kbroker.cli import main
+from kbroker.client.cluster import Cluster
+from kbroker.client.offsets import log_ends
 from kbroker.client.producing import murmur2
 from kbroker.commands.arguments import BOOTSTRAP
 
@@ -88,6 +90,14 @@ def test_the_cluster(kbroker: Run, kafka: ApacheKafka) -> None:
         [kafka.bootstrap.replace("127.0.0.1", "localhost")],
     )
     assert cluster["without_leader"] == 0
+    assert cluster["reassignments"] == as_json(kbroker, "cluster", "balance") == []
+
+
+def test_any_replica_says_where_its_log_ends(kbroker: Run, kafka: ApacheKafka) -> None:
+    kbroker("produce", "ends", "a", "b", "c", "--create")
+    with Cluster(kafka.bootstrap) as cluster:
+        (node_id,) = cluster.node_ids()
+        assert log_ends(cluster, node_id, [("ends", 0), ("nowhere", 0)]) == {("ends", 0): 3}
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
+
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
 
 from kbroker.closest_replica import closest
 from kbroker.configuration.broker_keys import RACK_AWARE
@@ -149,6 +153,46 @@ def test_a_follower_knows_its_epoch_and_refuses_those_who_cannot_know_that_it_fo
         assert (await waiting).error_code == ErrorCode.FENCED_LEADER_EPOCH, "who waited was not told"
 
     run(test, tmp_path)
+
+
+def test_librdkafka_reads_in_its_rack_and_goes_back_when_that_broker_is_gone(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        for number in range(10):
+            await cluster.produce(1, b"%d" % number)
+        host, port = cluster.brokers[1].address
+        consumer = Consumer(
+            {
+                "bootstrap.servers": f"{host}:{port}",
+                "group.id": "g",
+                "client.rack": "r2",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.assign([Place("t", 0, 0)])
+        try:
+            assert await asyncio.to_thread(read, consumer, 10) == [b"%d" % number for number in range(10)]
+            follower = cluster.hosted(2).traffic
+            await cluster.produce(1, b"more")
+            assert await asyncio.to_thread(read, consumer, 1) == [b"more"]
+            assert follower.bytes_out > 0, "all came from the leader"
+            await cluster.stop(2)
+            await until(lambda: cluster.isr() == {1, 3})
+            await cluster.produce(1, b"last")
+            assert await asyncio.to_thread(read, consumer, 1) == [b"last"]
+        finally:
+            await asyncio.to_thread(consumer.close)
+
+    run(test, tmp_path)
+
+
+def read(consumer: Consumer, count: int) -> list[bytes | None]:
+    deadline, found = time.monotonic() + 20, []
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+    return found
 
 
 def test_of_several_followers_in_the_rack_the_one_with_most_is_taken() -> None:
