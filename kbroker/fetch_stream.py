@@ -92,13 +92,13 @@ class FetchStream:
                 return None
             if divergence(log, wanted.last_fetched_epoch, offset) is not None:
                 return None
-            most_bytes = min(head.most_bytes, broker.fetch_max_bytes)
-            found = log.read(offset, most_bytes, head.isolation, part_from=PART_BYTES)
+            room = broker.fetch_max_bytes
+            found = log.read(offset, min(head.most_bytes, room), head.isolation, part_from=PART_BYTES)
         except Exception:  # whatever it is, the handler meets it again, and answers
             return None
         records = found.records
         size = len(records)
-        if not size or size < min(head.least_bytes, broker.fetch_max_bytes) or found.aborted_transactions:
+        if not size or size < min(head.least_bytes, room) or found.aborted_transactions:
             return None
         partition.traffic.bytes_out += size
         after_records = head.after_records
