@@ -106,6 +106,7 @@ def view(speaker: Speaker, *producers: Transacting) -> dict[str, Any]:
         one.speaker = speaker
         one.find()
         settled(lambda one=one: {"": ErrorCode.NOT_COORDINATOR}.get(one.state(), ErrorCode.NONE))  # type: ignore[misc]
+    assert settled(lambda: committed_offset(speaker, "g", "t")[0]) == 0
     answer = speaker.fetch("t", 0, isolation_level=READ_COMMITTED)
     return {
         "last stable offset": stable(speaker),
