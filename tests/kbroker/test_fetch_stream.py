@@ -216,6 +216,17 @@ def test_sessions_are_left_to_the_handler(hosting: Hosting, counting: Counting) 
     assert counting.calls == 5
 
 
+def test_consumers_that_may_be_sent_to_their_rack_are_left_to_the_handler(
+    hosting: Hosting, counting: Counting
+) -> None:
+    append(hosting, hosting.host(), batch())
+    hosting.broker.sends_to_closest_replica = True
+    client = hosting.connect()
+    for asked in (1, 2, 3):
+        ask(client, request(12, 0, rack_id="r1"), 12)
+        assert counting.calls == asked
+
+
 def test_a_fetch_sees_what_was_produced_before_it_in_the_same_write(hosting: Hosting) -> None:
     """conformance 1"""
     append(hosting, hosting.host(), batch())
