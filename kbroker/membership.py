@@ -171,11 +171,16 @@ class Membership:
         strays = []
         for log in broker.logs:
             topic = broker.metadata.topics.get(log.topic)
-            if topic is None or topic.id != log.topic_id or broker.replicas.find(log.topic, log.partition):
+            state = None
+            if topic is not None and topic.id == log.topic_id:
+                state = topic.partitions.get(log.partition)
+            if state is None or broker.node_id in state.replicas:
                 continue
-            state = topic.partitions.get(log.partition)
-            if state is not None and broker.node_id not in state.replicas:
+            hosted = broker.replicas.find(log.topic, log.partition)
+            if hosted is None:
                 strays.append((log.topic, log.partition))
+            elif hosted.leader_epoch < state.leader_epoch:
+                broker.replicas.forget(log.topic, log.partition)  # the order to stop it may never come
         broker.logs.set_stray_aside(strays)
 
     async def _tell_of_failed_disk(self) -> None:
