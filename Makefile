@@ -5,6 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 SECONDS ?= 60
+SEEDS ?= 1-10000
 LISTENER ?= PLAINTEXT://127.0.0.1:9092
 
 RUN := .venv/.done-run
@@ -18,7 +19,7 @@ PROGRAMS := compat_tests/clients/programs
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --require-hashes --requirement
 MAVEN := mvn -q -B -f compat_tests/pom.xml
 
-.PHONY: help setup setup-tests run demo check test compat lint bench fuzz lock clean cluster cluster-local
+.PHONY: help setup setup-tests run demo check test compat lint bench sim fuzz lock clean cluster cluster-local
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +61,9 @@ lint: $(TOOLS)
 
 bench: $(TOOLS) ## measure; most figures are ratios to something in the same run
 	@for file in benchmarks/*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
+
+sim: $(TOOLS) ## clusters under seeded faults on virtual time (SEEDS=1-10000, or one seed and ARGS=--verbose)
+	@$(BIN)/python -m tests.sim $(SEEDS) $(ARGS)
 
 fuzz: $(FUZZ) ## malformed bytes against every decoder (SECONDS=60)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)

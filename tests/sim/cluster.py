@@ -132,7 +132,8 @@ class Cluster:
             await broker.start(lambda broker: Membership(broker, session, is_shared=True))
         except Exception as error:
             self.note("cannot start", node.broker_id, repr(error))
-            self.loop.in_world(0, self.kill, node)
+            self.loop.in_world(0, self._stopped, node, process)
+            self.loop.in_world(1, self.start, node)
         else:
             node.is_ready = True
             self.note("ready", node.broker_id)

@@ -68,7 +68,11 @@ class Faults:
     # -- brokers
 
     def _one(self) -> Node | None:
+        """Rather the controller than another."""
         ready = self._cluster.ready()
+        controllers = [node for node in ready if node.is_controller]
+        if controllers and self._chance.random() < 0.3:
+            return controllers[0]
         return self._chance.choice(ready) if ready else None
 
     def _later(self, most_s: float, call: Callable[..., object], *arguments: object) -> None:
@@ -101,8 +105,8 @@ class Faults:
             self._cluster.freeze(node, self._chance.choice((0.5, 2.0, 5.0)))
 
     def _cut_power(self) -> None:
-        node = self._one()
-        if node is not None and not node.is_controller and self._cluster.in_sync(at_rest=False):
+        node = self._chance.choice(self._cluster.nodes)
+        if not node.is_controller and self._cluster.in_sync(at_rest=False):
             self._dark = node
             self._cluster.cut_power(node, self._chance.choice(list(Outcome)))
             self._come_back(node)

@@ -139,5 +139,5 @@ class SimulatedLoop(VirtualLoop):
         return task
 
     def _failed(self, loop: object, context: dict[str, Any]) -> None:
-        where = context.get("task") or context.get("handle") or ""
+        where = context.get("future") or context.get("task") or ""
         self.failures.append(f"{context.get('message')}: {context.get('exception')!r} {where}")

@@ -57,6 +57,10 @@ class Session(SimulatedStore):
         answer.add_done_callback(_heard, context=NOBODY)  # who asks for several may not wait for all
         return answer
 
+    def restore(self) -> None:
+        if self._process.is_alive:
+            super().restore()
+
     def _arrive(self, connection: int, request: Any, answer: asyncio.Future[Any]) -> None:
         super()._arrive(connection, request, answer)
         self._changed()
