@@ -178,13 +178,13 @@ async function copy({ topics: [source, target], group, count, timeout_ms = 30000
     await transaction.sendOffsets({ consumerGroupId: group, topics: [{ topic: source, partitions }] })
     const isCommit = transactions++ % 3 !== 1
     await (isCommit ? transaction.commit() : transaction.abort())
-    return isCommit ? next : Number(messages[0].offset)
+    return isCommit ? next : copiedBy(group, source)
   }
 
   async function committed() {
     await restart()
     await (await producer.transaction()).abort()
-    return Math.max(await copiedBy(group, source), 0)
+    return copiedBy(group, source)
   }
 
   const eachBatch = async ({ batch: { messages }, heartbeat, isStale, isRunning }) => {
@@ -207,7 +207,7 @@ async function copy({ topics: [source, target], group, count, timeout_ms = 30000
 
 async function copiedBy(groupId, topic) {
   const [found] = await admin.fetchOffsets({ groupId, topics: [topic] })
-  return Number(found.partitions[0].offset)
+  return Math.max(Number(found.partitions[0].offset), 0)
 }
 
 async function offsets({ topic, at }) {
