@@ -6,11 +6,14 @@ stream is not a terminal, and no colours with NO_COLOR. Who stops reading (`| he
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import select
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TextIO
 
 BOLD, RED, YELLOW = "1", "31", "33"
@@ -78,6 +81,15 @@ def clear() -> None:
 def complain(text: str) -> None:
     """One line for whoever ran the command."""
     print(f"{coloured('kbroker:', RED, sys.stderr)} {text}", file=sys.stderr)
+
+
+def check_reader() -> None:
+    """BrokenPipeError where nobody reads any more, also while there is nothing to write."""
+    asked = select.poll()
+    with suppress(io.UnsupportedOperation):  # what is no file is read by whoever put it there
+        asked.register(sys.stdout.fileno(), 0)
+    if any(event & select.POLLERR for _, event in asked.poll(0)):
+        raise BrokenPipeError
 
 
 def stdout_is_gone() -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from kbroker.client.errors import ClientError
 from kbroker.commands.arguments import Verbs, connect, moment_ms, positive, verb
 from kbroker.commands.record_format import formatter
+from kbroker.terminal import check_reader
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster
@@ -137,6 +138,7 @@ class Consumption:
 
     def _print_from(self, reader: Reader, ends: dict[TopicPartition, int] | None) -> None:
         """What there is now. A record counts as read when it has been printed."""
+        check_reader()
         if not reader.positions:
             time.sleep(POLL_MS / 1000)
             return

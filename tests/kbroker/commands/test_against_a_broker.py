@@ -336,9 +336,11 @@ def test_what_stdin_brings_slowly_is_written_as_it_comes(broker: Broker) -> None
 
 
 @pytest.mark.slow
-def test_a_reader_that_has_seen_enough_ends_it_quietly(broker: Broker) -> None:
-    broker.produce("endless", *["x" * 1000] * 2000)
-    with command(broker, "consume", "endless", "--from-beginning") as process:
+@pytest.mark.parametrize("count", [1, 2000])
+def test_a_reader_that_has_seen_enough_ends_it_quietly(broker: Broker, count: int) -> None:
+    """`| head -1`, also where no second record comes that could not be written."""
+    broker.produce(f"endless-{count}", *["x" * 1000] * count)
+    with command(broker, "consume", f"endless-{count}", "--from-beginning") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == b"x" * 1000 + b"\n"
