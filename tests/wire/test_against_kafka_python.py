@@ -23,6 +23,8 @@ with warnings.catch_warnings():
     import kafka.protocol.producer
     import kafka.protocol.sasl
 
+pytestmark = pytest.mark.slow
+
 MODULES = (
     kafka.protocol.admin,
     kafka.protocol.consumer,
