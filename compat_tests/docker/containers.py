@@ -21,7 +21,7 @@ import docker
 from docker.errors import APIError, BuildError, DockerException, ImageNotFound
 from prometheus_client.parser import text_string_to_metric_families
 
-from kbroker.client.cluster import Cluster, Topic
+from kbroker.client.cluster import Cluster, Partition
 from kbroker.client.errors import ClientError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,10 +159,12 @@ class Composed:
         except (ClientError, OSError):
             return []
 
-    def topic(self, name: str) -> Topic:
+    def partitions(self, topic: str) -> list[Partition]:
+        """None, where the broker that is asked has not heard of the topic yet."""
         with Cluster(",".join(self.bootstrap)) as cluster:
-            (found,) = [topic for topic in cluster.topics() if topic.name == name]
-            return found
+            return [
+                partition for one in cluster.topics() if one.name == topic for partition in one.partitions
+            ]
 
     def metrics(self, broker_id: int) -> dict[str, float]:
         """A scrape from within; of metrics with labels, the sum."""

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 
 from compat_tests.cluster.traffic import Writer, check_nothing_is_lost, read_all
@@ -51,7 +51,7 @@ def test_a_composed_cluster_survives_its_leader(cluster: Composed) -> None:
         writer.wait_for(100)
         cluster.until(lambda: has_consumed({one.value for one in writer.acknowledged[:100]}))
 
-        victim = cluster.topic(TOPIC).partitions[0].leader
+        victim = cluster.partitions(TOPIC)[0].leader
         cluster.container(victim).kill()
         cluster.until(lambda: has_moved_from(cluster, victim))
         writer.wait_for(200)
@@ -66,17 +66,21 @@ def test_a_composed_cluster_survives_its_leader(cluster: Composed) -> None:
 
 
 def all_in_sync(cluster: Composed) -> bool:
-    return all(len(one.in_sync_replicas) == REPLICAS for one in cluster.topic(TOPIC).partitions)
+    partitions = cluster.partitions(TOPIC)
+    return len(partitions) == PARTITIONS and all(len(one.in_sync_replicas) == REPLICAS for one in partitions)
 
 
 def has_moved_from(cluster: Composed, broker_id: int) -> bool:
-    return all(
-        one.leader not in (-1, broker_id) and broker_id not in one.in_sync_replicas
-        for one in cluster.topic(TOPIC).partitions
+    partitions = cluster.partitions(TOPIC)
+    return len(partitions) == PARTITIONS and all(
+        one.leader not in (-1, broker_id) and broker_id not in one.in_sync_replicas for one in partitions
     )
 
 
 def test_every_broker_tells_prometheus_that_it_is_well(cluster: Composed) -> None:
+    producer: Any = KafkaProducer(bootstrap_servers=cluster.bootstrap)
+    producer.send("measured", b"a message").get(30)
+    producer.close()
     cluster.until(
         lambda: sum(cluster.metrics(one)["kbroker_under_replicated_partitions"] for one in (1, 2, 3)) == 0
     )
