@@ -221,7 +221,8 @@ class UnifiedLog:
                 self.offline = LogDirectoryFailed.from_os_error(error, self.directory)
             else:
                 self.offline = StorageError(self.directory, f"{type(error).__name__}: {error}")
-            logger.error("Log %s goes offline: %s", self.name, self.offline, exc_info=error)
+            ours = None if isinstance(error, (StorageError, OSError)) else error
+            logger.error("Log %s goes offline: %s", self.name, self.offline, exc_info=ours)
         return self.offline if isinstance(error, Exception) else error
 
     def retire(self) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -27,7 +26,7 @@ from typing import Any, Self
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from tests.zookeeper import END_WITH_US, ZooKeeper, reason_to_skip
+from tests.zookeeper import END_WITH_US, Ensemble, ZooKeeper, free_ports, reason_to_skip
 
 PATIENCE_S = 60
 CHROOT = "/cluster"
@@ -54,6 +53,8 @@ class Member:
         self.data = directory / f"broker-{broker_id}"
         self.log = directory / f"broker-{broker_id}.log"
         self.process: subprocess.Popen[str] | None = None
+        self.within: Sequence[str] = ()
+        """What the broker's command is an argument of."""
 
     def launch(self, properties: Mapping[str, object]) -> None:
         """Begin to start; `await_ready` waits for the rest."""
@@ -63,7 +64,7 @@ class Member:
             command += ["--set", f"{name}={value}"]
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                [*END_WITH_US, *command],
+                [*END_WITH_US, *self.within, *command],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -104,10 +105,10 @@ class Cluster:
         properties: Mapping[str, object] | None = None,
         *,
         ports: Sequence[int] | None = None,
-        zookeeper_port: int = 0,
+        zookeeper: ZooKeeper | Ensemble | None = None,
     ) -> None:
         """`ports` are the brokers', one each; free ones where they are not given."""
-        self.zookeeper = ZooKeeper(directory / "zookeeper", port=zookeeper_port)
+        self.zookeeper = zookeeper or ZooKeeper(directory / "zookeeper")
         self.properties = {
             **PROPERTIES,
             "zookeeper.connect": f"{self.zookeeper.address}{CHROOT}",
@@ -115,7 +116,7 @@ class Cluster:
         }
         self.members = {
             broker_id: Member(broker_id, directory, port)
-            for broker_id, port in enumerate(ports or _free_ports(brokers), 1)
+            for broker_id, port in enumerate(ports or free_ports(brokers), 1)
         }
 
     @property
@@ -145,12 +146,16 @@ class Cluster:
             member.end(signal.SIGKILL)
         self.zookeeper.kill()
 
+    def properties_of(self, broker_id: int) -> Mapping[str, object]:
+        """Besides its id and its listener."""
+        return self.properties
+
     # -- brokers that come and go
 
     def start(self, *broker_ids: int) -> None:
         """All at once; returns when each is ready."""
         for broker_id in broker_ids:
-            self.members[broker_id].launch(self.properties)
+            self.members[broker_id].launch(self.properties_of(broker_id))
         for broker_id in broker_ids:
             self.members[broker_id].await_ready()
 
@@ -223,17 +228,6 @@ class Cluster:
         return [one.broker_id for one in self.members.values() if text in one.log.read_text()]
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
 def main() -> None:
     """Some brokers to play with, on ports that are easy to remember; their data stay in the directory."""
     parser = ArgumentParser(prog="make cluster-local", description=main.__doc__)
@@ -249,9 +243,8 @@ def main() -> None:
     properties = {"default.replication.factor": factor, "offsets.topic.replication.factor": factor}
     properties |= {"min.insync.replicas": max(factor - 1, 1)}
     try:
-        with Cluster(
-            options.data, properties=properties, ports=ports, zookeeper_port=options.zookeeper_port
-        ) as cluster:
+        zookeeper = ZooKeeper(options.data / "zookeeper", port=options.zookeeper_port)
+        with Cluster(options.data, properties=properties, ports=ports, zookeeper=zookeeper) as cluster:
             print(f"brokers {','.join(cluster.bootstrap)}, ZooKeeper {cluster.zookeeper.address}{CHROOT}")
             print(f"data and logs in {options.data}; Ctrl-C stops all of them", flush=True)
             with suppress(KeyboardInterrupt):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import confluent_kafka
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 PATIENCE_S = 60
@@ -31,16 +32,7 @@ class Writer:
         self._topic = topic
         self._partitions = partitions
         self._interval_s = 1 / rate
-        self._producer: Any = KafkaProducer(
-            bootstrap_servers=list(bootstrap),
-            acks="all",
-            enable_idempotence=True,
-            linger_ms=0,
-            retry_backoff_ms=50,
-            request_timeout_ms=4_000,
-            delivery_timeout_ms=PATIENCE_S * 1000,
-            metadata_max_age_ms=3000,
-        )
+        self._connect(list(bootstrap))
         self._lock = threading.Lock()
         self._last = time.monotonic()
         self._stopping = threading.Event()
@@ -55,27 +47,41 @@ class Writer:
     ) -> None:
         self._stopping.set()
         self._thread.join()
-        self._producer.flush(PATIENCE_S)
-        self._producer.close()
+        self._close()
 
     def _write(self) -> None:
         number = 0
         while not self._stopping.wait(self._interval_s):
-            value = b"%d" % number
-            future = self._producer.send(self._topic, value, partition=number % self._partitions)
-            future.add_callback(self._succeeded, value)
-            future.add_errback(self._failed)
+            self._send(b"%d" % number, number % self._partitions)
             number += 1
 
-    def _succeeded(self, value: bytes, metadata: Any) -> None:
+    def _connect(self, bootstrap: list[str]) -> None:
+        self._producer: Any = KafkaProducer(
+            bootstrap_servers=list(bootstrap),
+            acks="all",
+            enable_idempotence=True,
+            linger_ms=0,
+            retry_backoff_ms=50,
+            request_timeout_ms=4_000,
+            delivery_timeout_ms=PATIENCE_S * 1000,
+            metadata_max_age_ms=3000,
+        )
+
+    def _send(self, value: bytes, partition: int) -> None:
+        future = self._producer.send(self._topic, value, partition=partition)
+        future.add_callback(lambda metadata: self._succeeded(metadata.partition, metadata.offset, value))
+        future.add_errback(self.errors.append)
+
+    def _close(self) -> None:
+        self._producer.flush(PATIENCE_S)
+        self._producer.close()
+
+    def _succeeded(self, partition: int, offset: int, value: bytes) -> None:
         with self._lock:
             now = time.monotonic()
             self.longest_pause_s = max(self.longest_pause_s, now - self._last)
             self._last = now
-            self.acknowledged.append(Acknowledged(metadata.partition, metadata.offset, value))
-
-    def _failed(self, error: BaseException) -> None:
-        self.errors.append(error)
+            self.acknowledged.append(Acknowledged(partition, offset, value))
 
     def wait_for(self, more: int) -> None:
         """Until that many more records have been acknowledged."""
@@ -85,6 +91,87 @@ class Writer:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{len(self.acknowledged)} of {wanted}; errors: {self.errors[:3]}")
             time.sleep(0.01)
+
+
+class LibrdkafkaWriter(Writer):
+    """The same with confluent-kafka."""
+
+    def _connect(self, bootstrap: list[str]) -> None:
+        self._producer: Any = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": ",".join(bootstrap),
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "retry.backoff.ms": 50,
+                "request.timeout.ms": 4_000,
+                "socket.timeout.ms": 4_000,
+                "delivery.timeout.ms": PATIENCE_S * 1000,
+                "topic.metadata.refresh.interval.ms": 3000,
+            }
+        )
+
+    def _send(self, value: bytes, partition: int) -> None:
+        self._producer.produce(self._topic, value, partition=partition, on_delivery=self._delivered)
+        self._producer.poll(0)
+
+    def _close(self) -> None:
+        if left := self._producer.flush(PATIENCE_S):
+            self.errors.append(TimeoutError(f"{left} records were neither acknowledged nor refused"))
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.errors.append(confluent_kafka.KafkaException(error))
+        else:
+            self._succeeded(message.partition(), message.offset(), message.value())
+
+
+class Watcher:
+    """A consumer in a thread, from the beginning of every partition on; `with` begins and ends it."""
+
+    def __init__(self, bootstrap: Sequence[str], topic: str, partitions: int = 1) -> None:
+        self.seen: list[Acknowledged] = []
+        self._consumer: Any = KafkaConsumer(
+            bootstrap_servers=list(bootstrap),
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            request_timeout_ms=4_000,
+            metadata_max_age_ms=3000,
+        )
+        assigned = [TopicPartition(topic, index) for index in range(partitions)]
+        self._consumer.assign(assigned)
+        for one in assigned:
+            self._consumer.seek(one, 0)
+        self._errors: list[Exception] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._consumer.close()
+
+    def _read(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                for records in self._consumer.poll(timeout_ms=50).values():
+                    self.seen += [Acknowledged(one.partition, one.offset, one.value) for one in records]
+        except Exception as error:
+            self._errors.append(error)
+
+    def check(self, found: Sequence[Acknowledged]) -> None:
+        """It saw a beginning of what is there at the end: nothing left out, doubled or taken back."""
+        assert self._errors == []
+        for partition in {one.partition for one in found}:
+            seen = [one for one in self.seen if one.partition == partition]
+            there = [one for one in found if one.partition == partition]
+            assert seen == there[: len(seen)], f"partition {partition}"
 
 
 def read_all(bootstrap: Sequence[str], topic: str, partitions: int = 1) -> list[Acknowledged]:

@@ -1,0 +1,103 @@
+"""Links that fail between living brokers, ZooKeeper and clients, and a ZooKeeper of three whose leader dies.
+
+The records are written by kafka-python and librdkafka, and read by kafka-python, all the while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cluster.processes import Cluster
+from compat_tests.cluster.proxies import CutCluster
+from compat_tests.cluster.test_failures import create
+from compat_tests.cluster.traffic import LibrdkafkaWriter, Watcher, Writer, check_nothing_is_lost, read_all
+from kbroker.client import cluster as client
+from tests import zookeeper
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("networks"),
+    pytest.mark.skipif(bool(zookeeper.reason_to_skip()), reason=zookeeper.reason_to_skip()),
+]
+WRITERS = pytest.mark.parametrize("kind", [Writer, LibrdkafkaWriter])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutCluster]:
+    with CutCluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+        cluster.until(lambda: cluster.live() == set(cluster.members), "everybody there")
+    assert cluster.said("Traceback") == []
+
+
+@contextmanager
+def traffic(cluster: Cluster, topic: str, kind: type[Writer]) -> Iterator[Writer]:
+    """Nothing of it is lost, doubled, out of order, or seen and taken back."""
+    with Watcher(cluster.bootstrap, topic) as watcher:
+        with kind(cluster.bootstrap, topic) as writer:
+            writer.wait_for(50)
+            yield writer
+            cluster.until_in_sync(topic)
+            writer.wait_for(50)
+        assert writer.errors == []
+        found = read_all(cluster.bootstrap, topic)
+        check_nothing_is_lost(writer, found)
+        cluster.until(lambda: len(watcher.seen) >= len(found), "all of it read")
+    watcher.check(found)
+
+
+@WRITERS
+def test_a_leader_without_zookeeper_does_not_lead_on(cluster: CutCluster, kind: type[Writer]) -> None:
+    """conformance 91: it lives, and clients and followers reach it; but its session has ended."""
+    topic = f"expired-{kind.__name__}"
+    create(cluster, topic)
+    with traffic(cluster, topic, kind) as writer:
+        leader = cluster.leader(topic)
+        with cluster.zookeeper_links[leader].cut():
+            cluster.until(lambda: cluster.leader(topic) not in (-1, leader), "another leader")
+            assert leader not in cluster.isr(topic)
+            writer.wait_for(50)
+        cluster.until(lambda: cluster.live() == set(cluster.members), "it is registered again")
+
+
+@WRITERS
+def test_a_leader_that_nobody_reaches_acknowledges_nothing_alone(
+    cluster: CutCluster, kind: type[Writer]
+) -> None:
+    """conformance 20, 89: with its session it leads on; in sync is only itself, and that is too few."""
+    topic = f"unreachable-{kind.__name__}"
+    create(cluster, topic)
+    with traffic(cluster, topic, kind) as writer:
+        leader = cluster.leader(topic)
+        with cluster.links[leader].cut():
+            cluster.until(lambda: cluster.isr(topic) != {1, 2, 3}, "somebody out of sync")
+        writer.wait_for(50)
+
+
+def test_a_controller_without_zookeeper_steps_down(cluster: CutCluster) -> None:
+    first, epoch = cluster.controller(), cluster.read("/controller_epoch")
+    with cluster.zookeeper_links[first].cut():
+        cluster.until(lambda: cluster.controller() not in (-1, first), "another controller")
+        cluster.until(lambda: cluster.live() == set(cluster.members) - {first}, "it is not registered")
+        assert cluster.read("/controller_epoch") > epoch
+        others = [cluster.links[one].address for one in cluster.members if one != first]
+        with client.Cluster(",".join(others)) as kafka:
+            cluster.until(lambda: kafka.metadata([]).controller_id != first, "others know")
+    create(cluster, "after-its-return", 3)
+
+
+def test_zookeepers_leader_dies(tmp_path: Path) -> None:
+    ensemble = zookeeper.Ensemble(tmp_path / "ensemble")
+    with Cluster(tmp_path / "cluster", zookeeper=ensemble) as cluster:
+        create(cluster, "voted")
+        with traffic(cluster, "voted", LibrdkafkaWriter) as writer:
+            ensemble.kill_leader()
+            writer.wait_for(100)
+            create(cluster, "with-two-of-three")
+            ensemble.start()
+            writer.wait_for(50)
+        assert cluster.said("Traceback") == []
