@@ -4,7 +4,8 @@
   transaction that made it is the broker epoch.
 - A registration of the same id by another session is either this broker's own, from before it was killed,
   and goes when that session times out; or there are two brokers of this id. So we wait longer than a session
-  usually may last, and then refuse (DuplicateBrokerId).
+  usually may last, and then refuse (DuplicateBrokerId). We look now and then, since a connection that is
+  lost takes the watch with it.
 - Broker ids that are given out start above `reserved.broker.max.id`.
 """
 
@@ -18,6 +19,7 @@ from controller.metadata_store import MetadataStore, NodeExists, WatchEvent, ens
 
 LONGEST_SESSION_MS = 60_000
 """The session of an earlier life may be longer than the one we have now."""
+LOOK_AGAIN_S = 1.0
 
 
 class DuplicateBrokerId(Exception):
@@ -44,7 +46,8 @@ async def next_broker_id(store: MetadataStore, reserved_broker_max_id: int = 100
 async def register(store: MetadataStore, broker_id: int, registration: znodes.BrokerRegistration) -> int:
     """Register the broker in this session. Its epoch."""
     path = znodes.BrokerRegistration.path(broker_id)
-    deadline = asyncio.get_running_loop().time() + max(LONGEST_SESSION_MS, store.session_timeout_ms) / 1000
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + max(LONGEST_SESSION_MS, store.session_timeout_ms) / 1000
     while True:
         gone = asyncio.Event()
 
@@ -58,12 +61,8 @@ async def register(store: MetadataStore, broker_id: int, registration: znodes.Br
             continue
         if stat.ephemeral_owner == store.session_id:
             return stat.czxid
-        await _until(gone, deadline, broker_id)
-
-
-async def _until(gone: asyncio.Event, deadline: float, broker_id: int) -> None:
-    try:
-        async with asyncio.timeout_at(deadline):
-            await gone.wait()
-    except TimeoutError:
-        raise DuplicateBrokerId(f"broker {broker_id} is registered by somebody else") from None
+        if loop.time() >= deadline:
+            raise DuplicateBrokerId(f"broker {broker_id} is registered by somebody else")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN_S):
+                await gone.wait()

@@ -458,6 +458,25 @@ async def test_a_broker_that_was_killed_is_back_as_soon_as_its_old_session_has_e
     await cluster.stop_all()
 
 
+@in_virtual_time
+async def test_a_broker_that_waits_for_its_old_session_to_end_may_lose_its_connection_meanwhile() -> None:
+    """And with it what it watches."""
+    cluster = Cluster(seed=19)
+    await cluster.start(1)
+    second = await cluster.start(2)
+    await second.die()
+    started = asyncio.get_running_loop().time()
+    store = SimulatedStore(cluster.tree, cluster.delay)
+    starting = asyncio.create_task(cluster.start_on(store, 2))
+    await asyncio.sleep(2)
+    store.cut()
+    await asyncio.sleep(1)
+    store.restore()
+    await starting
+    assert asyncio.get_running_loop().time() - started < 8
+    await cluster.stop_all()
+
+
 QUESTIONS: list[events.Question] = [
     events.CreateTopics(CreateTopicsRequest(topics=[a_topic("t")]), [bytes(16)], []),
     events.DeleteTopics(
