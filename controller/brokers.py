@@ -1,6 +1,13 @@
 """Brokers that come, go, stop, or lose a disk: what becomes of the partitions on them.
 
-A broker that restarted between two looks (same id, another epoch) has gone and come back.
+A broker that restarted between two looks (same id, another epoch) has gone and come back: its log may be
+shorter than it was, if its power went. To lead on in the same epoch it would give other records the offsets
+that followers have filled already.
+
+The two looks may be those of two controllers. Kafka's on ZooKeeper then sees nothing, as it knows only the
+registrations of its own time. Here a new controller compares transaction ids: an in-sync replica whose broker
+has registered after the partition's state was last written was away since. What stays possible is that a
+controller writes a state after a member of it has registered again, and dies before it hears of that.
 """
 
 from __future__ import annotations
@@ -37,6 +44,26 @@ def change(plan: Plan, registered: Mapping[int, LiveBroker]) -> None:
     if come:
         welcome(plan, come)
     plan.batch.brokers_changed(registered)
+
+
+def restarted(plan: Plan, last_writes: Mapping[TopicPartition, int]) -> dict[TopicPartition, list[int]]:
+    """The in-sync replicas that have registered after the states that name them were written.
+
+    A partition with one replica has nobody who could know better.
+    """
+    state, found = plan.state, {}
+    for partition, last_write in last_writes.items():
+        leadership = state.leadership(partition)
+        if leadership is None or len(state.assignment(partition).replicas) == 1:
+            continue
+        again = [
+            replica
+            for replica in leadership.isr
+            if replica in state.brokers and state.brokers[replica].epoch > last_write
+        ]
+        if again:
+            found[partition] = again
+    return found
 
 
 def lose(plan: Plan, gone: Iterable[int]) -> None:

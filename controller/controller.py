@@ -308,7 +308,8 @@ class Controller:
         interruptions = self._interruptions
         state = ClusterState(self._broker_id, mandate.epoch)
         state.brokers = await self._reader.brokers()
-        for topic in await self._reader.topics():
+        topics = await self._reader.topics()
+        for topic in topics.states:
             state.add_topic(topic)
         state.configs = await self._reader.configs()
         to_be_deleted = await self._reader.deletions()
@@ -318,7 +319,7 @@ class Controller:
         self._controller_is(self._broker_id)
         for part in (Part.REASSIGNMENTS, Part.PREFERRED_LEADERS, Part.ISRS, Part.DISKS):
             self._put_once(part)
-        await self._perform_once(state, events.ControllerStarted(to_be_deleted))
+        await self._perform_once(state, events.ControllerStarted(to_be_deleted, topics.last_writes))
         if self._settings.auto_leader_rebalance:
             self._check_leaders_in(FIRST_LEADER_CHECK_S)
         self._check_absence()
@@ -373,7 +374,7 @@ class Controller:
                 return events.BrokersRegistered(await self._reader.brokers())
             case Part.TOPICS:
                 known = () if self._state is None else self._state.topics
-                return events.TopicsAppeared(await self._reader.topics(known))
+                return events.TopicsAppeared((await self._reader.topics(known)).states)
             case Part.DELETIONS:
                 return events.DeletionsRequested(await self._reader.deletions())
             case Part.REASSIGNMENTS:

@@ -7,6 +7,8 @@ These hold for each (`tests/controller/test_election.py` has them as tables):
   another one lead, whose log then counts as the whole truth: the partition is marked as recovering.
 - The in-sync replicas never become empty. Where none of them is left, they stay as they are, without a
   leader: each of them has everything that was acknowledged, and the first one back may lead.
+- A member that has restarted may have lost what its disk had not written. It leads on only if no other
+  member is left, and then in a new epoch; else it is out of sync until it has caught up.
 - Every change raises the leader epoch by one.
 
 `electable` are the replicas that could lead: their broker and disk work, and the broker is to stay. `present`
@@ -34,16 +36,21 @@ def after_failures(
     *,
     electable: Collection[int],
     present: Collection[int],
+    restarted: Collection[int] = (),
     unclean: bool = False,
 ) -> LeaderAndIsr | None:
-    """Bring the state in line with which replicas work. Kafka: OfflinePartition election, OfflineReplica."""
+    """Bring the state in line with which replicas work. Kafka: OfflinePartition election, OfflineReplica.
+
+    Of those that work, `restarted` did not all the time since the state was written.
+    """
     replicas = tuple(replicas)
-    if state.leader in present:
-        isr = tuple(replica for replica in state.isr if replica in present)
+    if state.leader in present and state.leader not in restarted:
+        isr = tuple(replica for replica in state.isr if replica in present and replica not in restarted)
         return None if isr == state.isr else state.next(state.leader, isr)
     in_sync = [replica for replica in replicas if replica in electable and replica in state.isr]
+    in_sync = [replica for replica in in_sync if replica not in restarted] or in_sync
     if in_sync:
-        return state.next(in_sync[0], (replica for replica in state.isr if replica in electable))
+        return state.next(in_sync[0], (replica for replica in state.isr if replica in in_sync))
     out_of_sync = [replica for replica in replicas if replica in electable]
     if unclean and out_of_sync:
         return state.next(out_of_sync[0], out_of_sync[:1], LeaderRecoveryState.RECOVERING)

@@ -7,6 +7,7 @@ say, is in the event.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from controller.placement import Start
@@ -29,6 +30,8 @@ class ControllerStarted(NamedTuple):
     """This broker has become the controller, or reads everything again; the state is as the store has it."""
 
     to_be_deleted: Sequence[str]
+    last_writes: Mapping[TopicPartition, int] = MappingProxyType({})
+    """Which transaction has written the state of each partition last."""
 
 
 class BrokersRegistered(NamedTuple):

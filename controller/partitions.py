@@ -91,19 +91,21 @@ def _first_leader(plan: Plan, partition: TopicPartition) -> LeaderAndIsr | None:
 
 def _after_failures(plan: Plan, partition: TopicPartition) -> LeaderAndIsr | None:
     topic = plan.state.config_of((EntityType.TOPIC, partition.topic))
-    return _elect_present(plan.state, partition, unclean=plan.rules.unclean_leader_election(topic))
+    return _elect_present(plan, partition, unclean=plan.rules.unclean_leader_election(topic))
 
 
 def _unclean(plan: Plan, partition: TopicPartition) -> LeaderAndIsr | None:
-    return _elect_present(plan.state, partition, unclean=True)
+    return _elect_present(plan, partition, unclean=True)
 
 
-def _elect_present(state: ClusterState, partition: TopicPartition, *, unclean: bool) -> LeaderAndIsr | None:
+def _elect_present(plan: Plan, partition: TopicPartition, *, unclean: bool) -> LeaderAndIsr | None:
+    state = plan.state
     return election.after_failures(
         state.assignment(partition).replicas,
         state.topics[partition.topic].leadership[partition.partition],
         electable=state.electable(partition),
         present=state.present(partition),
+        restarted=plan.restarted.get(partition, ()),
         unclean=unclean,
     )
 

@@ -51,6 +51,8 @@ class Plan:
         self.rules = rules
         self.batch = Batch()
         self.writes: list[tuple[Operation, ...]] = []
+        self.restarted: dict[TopicPartition, list[int]] = {}
+        """In-sync replicas that were away, unseen by the controller that wrote so."""
         self._has_forgotten = False
 
     def effects(self, reply: object) -> Effects:

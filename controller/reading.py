@@ -53,6 +53,12 @@ class PreferredLeaders(NamedTuple):
     version: int
 
 
+class Topics(NamedTuple):
+    states: list[TopicState]
+    last_writes: dict[TopicPartition, int]
+    """Which transaction has written the state of each partition last."""
+
+
 class Reader:
     """Reads, and calls `changed` when a part should be read again."""
 
@@ -82,7 +88,7 @@ class Reader:
                 live[broker_id] = registration.as_live(broker_id, node.stat.czxid)
         return live
 
-    async def topics(self, known: Collection[str] = ()) -> list[TopicState]:
+    async def topics(self, known: Collection[str] = ()) -> Topics:
         """The topics that are not known yet, whole."""
         names = [name for name in await self._children(Part.TOPICS) if name not in known]
         nodes = await found([self._store.get(znodes.Topic.path(name)) for name in names])
@@ -90,23 +96,20 @@ class Reader:
             name: self._topic(name, node) for name, node in zip(names, nodes, strict=True) if node is not None
         }
         partitions = [partition for topic in topics.values() for partition in topic.partitions()]
-        for partition, state in (await self.partition_states(partitions)).items():
-            topics[partition.topic].leadership[partition.partition] = state
+        written = await self._state_nodes(partitions)
+        for partition, state in written.items():
+            topics[partition.topic].leadership[partition.partition] = _partition_state(state)
         for topic in topics.values():
             await self._look_above_states(topic)
-        return list(topics.values())
+        last_writes = {partition: state.stat.mzxid for partition, state in written.items()}
+        return Topics(list(topics.values()), last_writes)
 
     async def partition_states(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LeaderAndIsr]:
         """Of those that have one."""
-        partitions = list(partitions)
-        nodes = await found([self._store.get(znodes.PartitionState.path(p)) for p in partitions])
-        return {
-            partition: znodes.PartitionState.decode(node.data, node.stat.version)
-            for partition, node in zip(partitions, nodes, strict=True)
-            if node is not None
-        }
+        nodes = await self._state_nodes(partitions)
+        return {partition: _partition_state(node) for partition, node in nodes.items()}
 
     async def deletions(self) -> list[str]:
         return await self._children(Part.DELETIONS)
@@ -165,6 +168,13 @@ class Reader:
             if node is not None
         }
 
+    async def _state_nodes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Node]:
+        partitions = list(partitions)
+        nodes = await found([self._store.get(znodes.PartitionState.path(p)) for p in partitions])
+        return {
+            partition: node for partition, node in zip(partitions, nodes, strict=True) if node is not None
+        }
+
     async def _children(self, part: Part) -> list[str]:
         return await self._store.children(part.value, self._watches[part])
 
@@ -221,6 +231,10 @@ async def configured(store: MetadataStore) -> list[Entity]:
 
 def _watch(part: Part, changed: Callable[[Part], None]) -> Watch:
     return lambda event: changed(part)
+
+
+def _partition_state(node: Node) -> LeaderAndIsr:
+    return znodes.PartitionState.decode(node.data, node.stat.version)
 
 
 def _config(entity: Entity, node: Node) -> EntityConfig:

@@ -65,6 +65,7 @@ def _controller_started(plan: Plan, event: events.ControllerStarted) -> None:
     plan.batch.tell_everything(state.brokers)
     topics.write_new_ids(plan, list(state.topics.values()))
     topics.to_be_deleted(plan, event.to_be_deleted)
+    plan.restarted = brokers.restarted(plan, event.last_writes)
     partitions = [p for p in state.partitions() if p.topic not in state.deletions]
     for partition in partitions:
         tell(plan, partition, state.brokers)

@@ -122,7 +122,7 @@ def test_a_topic_whose_brokers_were_all_away_gets_leaders_when_one_comes() -> No
     assignment = {0: ReplicaAssignment((7, 8))}
     data = znodes.Topic(bytes(range(16)), assignment).encode()
     answer_of(world.store.create(znodes.Topic.path("t"), data))
-    world.step(events.TopicsAppeared(at_once(world.reader.topics())))
+    world.step(events.TopicsAppeared(at_once(world.reader.topics()).states))
     assert world.state.topics["t"].leadership == {}
     world.join(8)
     assert (world.leader("t"), world.isr("t")) == (8, (8,))
@@ -240,3 +240,39 @@ def test_a_new_controller_writes_nothing_when_nothing_has_happened() -> None:
     world.take_over()
     assert world.writes == before
     assert world.messages(1) == [UpdateMetadataRequest, LeaderAndIsrRequest, UpdateMetadataRequest]
+
+
+def test_a_new_controller_takes_who_registered_after_the_last_write_for_one_that_was_away() -> None:
+    """Its log may be shorter than when it was in sync; another one is known to have everything."""
+    world = World(1, 2, 3)
+    world.topic("t", (1, 2, 3), (2, 3, 1), (3, 2, 1))
+    world.topic("later", (1, 2))
+    world.topic("elsewhere", (2, 3))
+    world.topic("alone", (1,))
+    world.register(1)
+    world.take_over()
+    assert [world.leader("t", p) for p in range(3)] == [2, 2, 3]
+    assert [world.isr("t", p) for p in range(3)] == [(2, 3), (2, 3), (3, 2)]
+    assert [world.leadership("t", p).leader_epoch for p in range(3)] == [1, 1, 1]
+    assert (world.leader("later"), world.isr("later")) == (2, (2,))
+    assert (world.leader("alone"), world.leadership("alone").leader_epoch) == (1, 0)
+    assert (world.leader("elsewhere"), world.leadership("elsewhere").leader_epoch) == (2, 0)
+    nothing_more(world)
+
+
+def test_those_who_restarted_lead_in_a_new_epoch_where_nobody_else_is_in_sync() -> None:
+    world = World(1, 2, 3)
+    world.topic("t", (1, 2, 3), (2, 1, 3))
+    world.set_isr("t", 1)
+    world.register(1, 2, 3)
+    world.take_over()
+    assert [(world.leader("t", p), world.isr("t", p)) for p in (0, 1)] == [(1, (1,)), (2, (2, 1, 3))]
+    assert [world.leadership("t", p).leader_epoch for p in (0, 1)] == [1, 1]
+    nothing_more(world)
+
+
+def nothing_more(world: World) -> None:
+    """What a new controller has settled is settled."""
+    before = world.writes
+    world.take_over()
+    assert world.writes == before

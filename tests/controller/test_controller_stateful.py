@@ -257,7 +257,7 @@ class Chaos(RuleBasedStateMachine):
         assert {one.controller.controller_id for one in running.values()} == {active.broker_id}
         store = self.tree.connect(lambda callback: None)
         reader = Reader(store, lambda part: None, lambda: bytes(16))
-        topics = {topic.name: topic for topic in at_once(reader.topics())}
+        topics = {topic.name: topic for topic in at_once(reader.topics()).states}
         state = active.controller._state
         assert state is not None
         assert {name: fields(topic) for name, topic in topics.items()} == {

@@ -33,6 +33,7 @@ class Case(NamedTuple):
     expected: LeaderAndIsr | None
     leaving: frozenset[int] = frozenset()
     unclean: bool = False
+    restarted: frozenset[int] = frozenset()
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,16 @@ def test_a_new_partition_is_led_by_its_first_replica_alive_and_all_alive_are_in_
         Case((1, 3, 2), at(1, 1, 2, 3), {2, 3}, then(3, 2, 3)),
         Case((1, 2, 3), at(1, 1, 3), {2, 3}, then(3, 3)),
         Case((1, 2, 3), at(1, 1, 2, 3), {3}, then(3, 3)),
+        # Who restarted may have lost something: others lead, and it has to catch up.
+        Case((1, 2, 3), at(1, 1, 2, 3), {1, 2, 3}, then(2, 2, 3), restarted=frozenset({1})),
+        Case((1, 2, 3), at(1, 1, 2, 3), {1, 2, 3}, then(1, 1, 3), restarted=frozenset({2})),
+        Case((1, 2, 3), at(1, 1, 2, 3), {1, 2, 3}, then(3, 3), restarted=frozenset({1, 2})),
+        Case((1, 2, 3), at(1, 1, 2), {1, 2, 3}, None, restarted=frozenset({3})),
+        # Where there is nobody else it leads, in a new epoch.
+        Case((1, 2, 3), at(1, 1), {1, 2, 3}, then(1, 1), restarted=frozenset({1})),
+        Case((1, 2, 3), at(2, 1, 2, 3), {1, 2}, then(1, 1, 2), restarted=frozenset({1, 2})),
+        Case((1, 2, 3), at(NO_LEADER, 2, 3), {1, 2}, then(2, 2), restarted=frozenset({2})),
+        Case((1, 2, 3), at(1, 1), {1, 2}, then(1, 1), restarted=frozenset({1}), unclean=True),
         # Nobody is in sync: no leader, and those who were stay in sync.
         Case((1, 2, 3), at(1, 1), {2, 3}, then(NO_LEADER, 1)),
         Case((1, 2, 3), at(1, 1, 2), {3}, then(NO_LEADER, 1, 2)),
@@ -97,6 +108,7 @@ def test_after_failures(case: Case) -> None:
         case.state,
         electable=case.electable,
         present=case.electable | case.leaving,
+        restarted=case.restarted,
         unclean=case.unclean,
     )
     assert outcome == case.expected

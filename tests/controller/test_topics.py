@@ -434,7 +434,7 @@ def test_a_topic_without_an_id_gets_one() -> None:
     world = World(1)
     data = b'{"version":1,"partitions":{"0":[1]}}'
     answer_of(world.store.create(znodes.Topic.path("old"), data))
-    world.step(events.TopicsAppeared(at_once(world.reader.topics())))
+    world.step(events.TopicsAppeared(at_once(world.reader.topics()).states))
     stored = znodes.Topic.decode(answer_of(world.store.get(znodes.Topic.path("old"))).data)
     assert stored.topic_id == world.state.topics["old"].topic_id == b"new topic id ..."
     assert world.leader("old") == 1

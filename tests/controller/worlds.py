@@ -127,6 +127,11 @@ class World:
 
     def join(self, *brokers: int) -> None:
         """Brokers register, or register again."""
+        self.register(*brokers)
+        self.brokers_changed()
+
+    def register(self, *brokers: int) -> None:
+        """So that the controller does not hear of it."""
         for broker_id in brokers:
             path = znodes.BrokerRegistration.path(broker_id)
             if answer_of(self.store.exists(path)):
@@ -137,7 +142,6 @@ class World:
             stat = answer_of(self.store.exists(path))
             assert stat is not None
             self.fakes[broker_id] = FakeBroker(broker_id, stat.czxid)
-        self.brokers_changed()
 
     def leave(self, *brokers: int) -> None:
         for broker_id in brokers:
@@ -166,7 +170,7 @@ class World:
         """What another controller finds."""
         state = ClusterState(2, self.state.controller_epoch + 1)
         state.brokers = at_once(self.reader.brokers())
-        for topic in at_once(self.reader.topics()):
+        for topic in at_once(self.reader.topics()).states:
             state.add_topic(topic)
         state.configs = at_once(self.reader.configs())
         return state
@@ -177,7 +181,8 @@ class World:
         assert {name: vars_of(topic) for name, topic in self.state.topics.items()} == {
             name: vars_of(topic) for name, topic in old.topics.items()
         }
-        self.step(events.ControllerStarted(at_once(self.reader.deletions())))
+        last_writes = at_once(self.reader.topics()).last_writes
+        self.step(events.ControllerStarted(at_once(self.reader.deletions()), last_writes))
 
     # -- what there is
 
@@ -207,7 +212,7 @@ class World:
 
     def check_store(self) -> None:
         """A new controller would find what this one believes."""
-        stored = {topic.name: topic for topic in at_once(self.reader.topics())}
+        stored = {topic.name: topic for topic in at_once(self.reader.topics()).states}
         assert {name: vars_of(topic) for name, topic in stored.items()} == {
             name: vars_of(topic) for name, topic in self.state.topics.items()
         }
