@@ -47,6 +47,7 @@ from kbroker.measures import TimedSync
 from kbroker.metadata_cache import MetadataCache
 from kbroker.metrics_server import MetricsServer
 from kbroker.open_files import most_open_files
+from kbroker.orders import NewLogs, Orders
 from kbroker.peer import Address
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.settings import Settings, produce_rules
@@ -119,6 +120,7 @@ class Broker:
         self.logs = self._log_manager(data, durability)
         self.compaction = self._compaction()
         self.replicas = self._replica_manager(durability)
+        self.orders = Orders(self._make_logs, self._call_soon)
         self.groups = GroupCoordinator(
             self.replicas,
             self,
@@ -232,6 +234,13 @@ class Broker:
         task.add_done_callback(self._tasks.discard)
         return task
 
+    @staticmethod
+    def _call_soon(call: Callable[[], object]) -> None:
+        asyncio.get_running_loop().call_soon(call)
+
+    def _make_logs(self, wanted: NewLogs, done: Callable[[], object]) -> None:
+        self.logs.make_ahead(wanted, self.now_ms(), done)
+
     def _call_from_thread(self, call: Callable[[], object]) -> None:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(call)
@@ -342,8 +351,9 @@ class Broker:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.orders.stop()
         self.compaction.stop()
-        while self.compaction.is_running or not self.logs.flusher.is_idle:  # noqa: ASYNC110 -- threads are finishing what was begun
+        while self.compaction.is_running or self.logs.is_busy:  # noqa: ASYNC110 -- threads finish what was begun
             await asyncio.sleep(0.001)
         self.replicas.stop()
         self.logs.close(self.broker_epoch)

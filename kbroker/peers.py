@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from controller.requests import ControlMessage, ControlRequest
-from kbroker.context import Context
+from kbroker.context import Context, Parked
 from kbroker.peer import Address, Open, Peer, PeerLost
 from wire.api.leader_and_isr import LeaderAndIsrRequest
 from wire.api.stop_replica import StopReplicaRequest
@@ -94,7 +94,17 @@ class Peers:
     def _handle(self, request: ControlRequest) -> None:
         handle = self._handlers[type(request.message)]
         context = Context(request.version, f"controller-{self._broker_id}")
-        self.answered(request, handle(context, request.message))
+        outcome = handle(context, request.message)
+        if isinstance(outcome, Parked):
+            outcome.when_done(lambda response: self._answered(request, response))
+        else:
+            self._answered(request, outcome)
+
+    def _answered(self, request: ControlRequest, outcome: object) -> None:
+        if isinstance(outcome, BaseException):
+            logger.warning("an order to this broker was not carried out: %r", outcome)
+        else:
+            self.answered(request, outcome)
 
     def _learn(self, message: UpdateMetadataRequest) -> None:
         self._addresses = {

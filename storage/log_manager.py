@@ -13,8 +13,8 @@ Stop: every log is flushed and closed, checkpoints are written, and the clean-sh
 was broken, last of all.
 
 Rules:
-- One owner, one thread. Threads get a log that nobody knows yet (recovery), one that nobody uses any more
-  (closing), or a checkpoint's contents.
+- One owner, one thread. Threads get a log that nobody knows yet (recovery, `make_ahead`), one that nobody
+  uses any more (closing), or a checkpoint's contents.
 - A directory that fails takes only its own logs with it. A new log goes to the one with the fewest.
 - Recovery points are lowered durably before anything is appended where something was cut off.
 """
@@ -100,6 +100,9 @@ class LogManager:
         self._intervals = intervals
         self._file_delete_delay_ms = file_delete_delay_ms
         self._places: dict[TopicPartition, LogDirectory] = {}
+        self._made: dict[TopicPartition, tuple[LogDirectory, UnifiedLog]] = {}
+        """Logs that nobody has asked `create` for yet."""
+        self._makings = 0
         self._removals: list[tuple[LogDirectory, str, int | None]] = []
         """Directories of deleted logs, and when to remove them."""
         self._started_ms = 0
@@ -242,26 +245,83 @@ class LogManager:
                     raise directory.offline
         if log is not None and log.topic_id is None and topic_id is not None:
             log.assign_topic_id(topic_id)
+        if log is None and topic_partition in self._made:
+            directory, made = self._made.pop(topic_partition)
+            if directory.offline is None:
+                return self._keep(directory, topic_partition, made)
+            made.release()
         while log is None:
             if not self.online:
                 raise self.directories[0].offline or StorageError(self.directories[0].path, "is offline")
             directory = min(self.online, key=lambda directory: len(directory.logs))
             try:
-                log = create_log(
-                    self.files,
-                    f"{directory.path}/{log_name(topic_partition)}",
-                    *topic_partition,
-                    self._config_for(topic_partition[0]),
-                    now_ms=now_ms,
-                    topic_id=topic_id,
-                    settings=self._settings,
-                )
+                made = self._making(directory, topic_partition, topic_id, now_ms)()
             except OSError as error:
                 directory.fail(error)
             else:
-                directory.logs[topic_partition] = log
-                self._places[topic_partition] = directory
+                return self._keep(directory, topic_partition, made)
         return log
+
+    def _keep(self, directory: LogDirectory, topic_partition: TopicPartition, log: UnifiedLog) -> UnifiedLog:
+        directory.logs[topic_partition] = log
+        self._places[topic_partition] = directory
+        return log
+
+    def _making(
+        self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: bytes | None, now_ms: int
+    ) -> Callable[[], UnifiedLog]:
+        return partial(
+            create_log,
+            self.files,
+            f"{directory.path}/{log_name(topic_partition)}",
+            *topic_partition,
+            self._config_for(topic_partition[0]),
+            now_ms=now_ms,
+            topic_id=topic_id,
+            settings=self._settings,
+        )
+
+    def would_make(self, topic_partition: TopicPartition, *, is_new: bool) -> bool:
+        """Whether `create` would make a log now."""
+        return topic_partition not in self._places and (is_new or len(self.online) == len(self.directories))
+
+    def make_ahead(
+        self, wanted: Mapping[TopicPartition, bytes], now_ms: int, done: Callable[[], object]
+    ) -> None:
+        """Make new logs, by topic id, in a thread, then call `done`; the caller will `create` each of them.
+
+        One that cannot be made here is left to `create`, which tries again and says why.
+        """
+        logs = {directory: len(directory.logs) for directory in self.online}
+        makings: list[tuple[TopicPartition, LogDirectory, Callable[[], UnifiedLog]]] = []
+        for topic_partition, topic_id in wanted.items():
+            if logs:
+                directory = min(logs, key=lambda directory: logs[directory])
+                logs[directory] += 1
+                making = self._making(directory, topic_partition, topic_id, now_ms)
+                makings.append((topic_partition, directory, making))
+
+        def make() -> None:
+            made: dict[TopicPartition, tuple[LogDirectory, UnifiedLog]] = {}
+            for topic_partition, directory, making in makings:
+                with suppress(OSError, StorageError):
+                    made[topic_partition] = directory, making()
+            self._call(partial(self._were_made, made, done))
+
+        self._makings += 1
+        self._submit(make)
+
+    def _were_made(
+        self, made: Mapping[TopicPartition, tuple[LogDirectory, UnifiedLog]], done: Callable[[], object]
+    ) -> None:
+        self._makings -= 1
+        self._made.update(made)
+        done()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether threads flush logs, or make some."""
+        return self._makings > 0 or not self.flusher.is_idle
 
     def delete(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Forget logs at once, durably; their files go in a while, or on the next start."""
@@ -402,8 +462,11 @@ class LogManager:
     # -- the end
 
     def close(self, broker_epoch: int = -1) -> None:
-        """Close every log and leave a note that it was done. No flush may be running any more."""
-        invariant(self.flusher.is_idle, "no flush is running when the logs are closed")
+        """Close every log and leave a note that it was done. Not while anything `is_busy`."""
+        invariant(not self.is_busy, "no log is flushed or made when the logs are closed")
+        for _, log in self._made.values():
+            log.release()
+        self._made.clear()
         closing = [
             (directory, [self._submit(log.close) for log in directory.logs.values() if log.offline is None])
             for directory in self.directories

@@ -3,15 +3,19 @@
 - Refused from a controller that has been replaced, or when meant for an earlier life of this broker.
 - A partition's order counts if its leader epoch is not lower, and if equal its partition epoch not lower,
   than what this broker acts on (KIP-497); older ones get STALE_CONTROLLER_EPOCH.
-- The log is made if it is not there. One that was made for another topic of the same name gets
-  INCONSISTENT_TOPIC_ID; one that the disk refuses KAFKA_STORAGE_ERROR, and the others go on.
+- The log is made if it is not there: a few at once, many in a thread, some at a time, while other requests
+  are handled. A partition is led or followed when its log is there; the answer leaves when all of them are.
+- A log that was made for another topic of the same name gets INCONSISTENT_TOPIC_ID; one that the disk refuses
+  KAFKA_STORAGE_ERROR, and the others go on.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 from kbroker.context import Context
+from kbroker.orders import NewLogs
 from wire.api.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -24,22 +28,44 @@ from wire.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
+AT_ONCE = 50
+"""Partitions: a millisecond or two."""
+MADE_AT_ONCE = 4
+"""Logs that are made without a thread: some milliseconds each, on a slow disk."""
 
-def leader_and_isr(broker: Broker, context: Context, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+
+def leader_and_isr(broker: Broker, context: Context, request: LeaderAndIsrRequest) -> Any:
+    return broker.orders.take(obey(broker, request))
+
+
+def obey(broker: Broker, request: LeaderAndIsrRequest) -> Generator[NewLogs, None, LeaderAndIsrResponse]:
     try:
         broker.check_controller(request.controller_epoch, request.broker_epoch)
     except KafkaError as error:
         return LeaderAndIsrResponse(error_code=error.code)
-    topics = []
-    for topic in request.topic_states:
-        errors = [
-            LeaderAndIsrPartitionError(
-                partition_index=state.partition_index,
-                error_code=follow_order(broker, topic.topic_name, topic.topic_id, state),
-            )
-            for state in topic.partition_states
-        ]
-        topics.append(LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+    ordered = [(topic, state) for topic in request.topic_states for state in topic.partition_states]
+    codes: list[ErrorCode] = []
+    for begin in range(0, len(ordered), AT_ONCE):
+        some = ordered[begin : begin + AT_ONCE]
+        new = {
+            (topic.topic_name, state.partition_index): topic.topic_id
+            for topic, state in some
+            if broker.logs.would_make((topic.topic_name, state.partition_index), is_new=state.is_new)
+        }
+        if begin or len(new) > MADE_AT_ONCE:
+            yield new
+        codes += [follow_order(broker, topic.topic_name, topic.topic_id, state) for topic, state in some]
+    outcomes = iter(codes)
+    topics = [
+        LeaderAndIsrTopicError(
+            topic_id=topic.topic_id,
+            partition_errors=[
+                LeaderAndIsrPartitionError(partition_index=state.partition_index, error_code=next(outcomes))
+                for state in topic.partition_states
+            ],
+        )
+        for topic in request.topic_states
+    ]
     return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
 
 

@@ -7,9 +7,11 @@ its files are.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 from kbroker.context import Context
+from kbroker.orders import NewLogs
 from wire.api.stop_replica import (
     StopReplicaPartitionError,
     StopReplicaPartitionState,
@@ -22,27 +24,38 @@ if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 EPOCH_DURING_DELETE = -2
+AT_ONCE = 50
+"""Partitions, before other requests are handled."""
 
 
-def stop_replica(broker: Broker, context: Context, request: StopReplicaRequest) -> StopReplicaResponse:
+def stop_replica(broker: Broker, context: Context, request: StopReplicaRequest) -> Any:
+    return broker.orders.take(obey(broker, request))
+
+
+def obey(broker: Broker, request: StopReplicaRequest) -> Generator[NewLogs, None, StopReplicaResponse]:
     try:
         broker.check_controller(request.controller_epoch, request.broker_epoch)
     except KafkaError as error:
         return StopReplicaResponse(error_code=error.code, partition_errors=[])
+    ordered = [
+        (topic.topic_name, state) for topic in request.topic_states for state in topic.partition_states
+    ]
     errors = []
-    deleted: list[tuple[str, int]] = []
-    for topic in request.topic_states:
-        for state in topic.partition_states:
-            code = stop(broker, topic.topic_name, state)
+    for begin in range(0, len(ordered), AT_ONCE):
+        if begin:
+            yield {}
+        deleted: list[tuple[str, int]] = []
+        for topic, state in ordered[begin : begin + AT_ONCE]:
+            code = stop(broker, topic, state)
             if code == ErrorCode.NONE and state.delete_partition:
-                deleted.append((topic.topic_name, state.partition_index))
+                deleted.append((topic, state.partition_index))
             errors.append(
                 StopReplicaPartitionError(
-                    topic_name=topic.topic_name, partition_index=state.partition_index, error_code=code
+                    topic_name=topic, partition_index=state.partition_index, error_code=code
                 )
             )
-    if deleted:
-        broker.logs.delete(deleted)
+        if deleted:
+            broker.logs.delete(deleted)
     return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
 

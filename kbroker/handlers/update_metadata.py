@@ -6,9 +6,10 @@ life of this broker (STALE_BROKER_EPOCH). What groups have committed in a topic 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbroker.context import Context
+from kbroker.orders import at_once
 from wire.api.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from wire.errors import ErrorCode, KafkaError
 
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 
-def update_metadata(
-    broker: Broker, context: Context, request: UpdateMetadataRequest
-) -> UpdateMetadataResponse:
+def update_metadata(broker: Broker, context: Context, request: UpdateMetadataRequest) -> Any:
+    return broker.orders.take(at_once(lambda: learn(broker, request)))
+
+
+def learn(broker: Broker, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     try:
         broker.check_controller(request.controller_epoch, request.broker_epoch)
     except KafkaError as error:

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from kbroker.broker import Broker
 from kbroker.configuration.layers import Configuration
-from kbroker.context import Context
+from kbroker.context import Context, Parked
 from kbroker.handlers import HANDLERS, Handler
 from kbroker.handlers.delete_groups import delete_groups
 from kbroker.handlers.delete_records import delete_records
@@ -127,6 +127,20 @@ class Hosting:
         self._loop.call_soon_threadsafe(run)
         return future.result(30)
 
+    def obeyed(self, action: Callable[[], Any]) -> Any:
+        """The answer to an order, when all of it is done."""
+        future: Future[Any] = Future()
+
+        def take() -> None:
+            outcome = action()
+            if isinstance(outcome, Parked):
+                outcome.when_done(future.set_result)
+            else:
+                future.set_result(outcome)
+
+        self.do(take)
+        return future.result(30)
+
     def host(
         self,
         topic: str = "t",
@@ -189,7 +203,7 @@ class Hosting:
             live_brokers=[UpdateMetadataBroker(id=me, endpoints=[endpoint])],
         )
         context = Context(7, None)
-        assert self.do(lambda: leader_and_isr(broker, context, to_lead)).error_code == 0
+        assert self.obeyed(lambda: leader_and_isr(broker, context, to_lead)).error_code == 0
         assert self.do(lambda: update_metadata(broker, context, to_know)).error_code == 0
 
     def connect(self) -> RawClient:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,12 @@ from kbroker.metadata_cache import LEADER_DURING_DELETE, MetadataCache
 from tests.kbroker.handlers.test_fetch import fetch
 from tests.kbroker.handlers.test_produce import batch, produce
 from tests.kbroker.hosting import Hosting
-from wire.api.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
+from wire.api.leader_and_isr import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicState,
+)
 from wire.api.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from wire.api.update_metadata import (
     UpdateMetadataBroker,
@@ -131,6 +138,104 @@ def test_a_deleted_replica_begins_anew(hosting: Hosting) -> None:
     assert produce(hosting, batch()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert order(hosting, topic_id=b"u" * 16) == ErrorCode.NONE
     assert produce(hosting, batch()).base_offset == 0
+
+
+MANY = 120
+
+
+def many(controller_epoch: int = 1) -> LeaderAndIsrRequest:
+    """Lead many partitions, none of which is here."""
+    states = [
+        LeaderAndIsrPartitionState(
+            partition_index=index,
+            controller_epoch=controller_epoch,
+            leader=ME,
+            leader_epoch=0,
+            isr=[ME],
+            partition_epoch=0,
+            replicas=[ME],
+            is_new=True,
+        )
+        for index in range(MANY)
+    ]
+    topic = LeaderAndIsrTopicState(topic_name="t", topic_id=TOPIC_ID, partition_states=states)
+    return LeaderAndIsrRequest(
+        controller_id=ME, controller_epoch=controller_epoch, topic_states=[topic], live_leaders=[]
+    )
+
+
+def test_many_logs_are_made_beside_other_requests_and_answered_when_all_are_there(hosting: Hosting) -> None:
+    """Nothing is led before its log is there."""
+    broker, led, answered = hosting.broker, list[int](), threading.Event()
+
+    def count() -> None:
+        led.append(len(list(broker.replicas)))
+        if not answered.is_set():
+            broker.call_later_ms(0, count)
+
+    def done(response: LeaderAndIsrResponse) -> None:
+        led.append(len(list(broker.replicas)))
+        assert [one.error_code for one in response.topics[0].partition_errors] == [0] * MANY
+        answered.set()
+
+    def begin() -> None:
+        leader_and_isr(broker, CONTEXT, many()).when_done(done)
+        count()
+
+    hosting.do(begin)
+    assert answered.wait(30)
+    assert led[0] == 0, "it was done in one go"
+    assert any(0 < one < MANY for one in led), "nobody else had a turn"
+    assert led[-1] == MANY
+    assert produce(hosting, batch(), index=MANY - 1).base_offset == 0
+
+
+def test_orders_are_carried_out_one_after_the_other(hosting: Hosting) -> None:
+    """The second one finds what the first one leaves, and a replaced controller is refused in its turn."""
+    broker, outcomes, answered = hosting.broker, list[tuple[str, int]](), threading.Event()
+    news_of_the_next = news(partition_state(0))
+    to_stop = StopReplicaRequest(
+        controller_id=ME,
+        controller_epoch=3,
+        topic_states=[
+            StopReplicaTopicState(
+                topic_name="t",
+                partition_states=[
+                    StopReplicaPartitionState(partition_index=index, leader_epoch=0, delete_partition=True)
+                    for index in range(MANY)
+                ],
+            )
+        ],
+    )
+
+    def note(what: str) -> Callable[[Any], None]:
+        return lambda response: outcomes.append((what, response.error_code))
+
+    def begin() -> None:
+        leader_and_isr(broker, CONTEXT, many()).when_done(note("lead"))
+        assert not broker.metadata.topics
+        update_metadata(broker, CONTEXT, news_of_the_next).when_done(note("know"))
+        leader_and_isr(broker, CONTEXT, many(controller_epoch=2)).when_done(note("lead, by an old one"))
+        stopped = stop_replica(broker, CONTEXT, to_stop)
+        stopped.when_done(lambda response: (note("stop")(response), answered.set()))
+
+    hosting.do(begin)
+    assert answered.wait(30)
+    assert outcomes == [
+        ("lead", 0),
+        ("know", 0),
+        ("lead, by an old one", ErrorCode.STALE_CONTROLLER_EPOCH),
+        ("stop", 0),
+    ]
+    assert hosting.do(lambda: (list(broker.replicas), list(broker.logs))) == ([], [])
+
+
+def test_a_broker_stops_in_order_while_it_makes_logs(tmp_path: Path) -> None:
+    with Hosting(tmp_path / "data") as hosting:
+        hosting.do(lambda: leader_and_isr(hosting.broker, CONTEXT, many()))
+    with Hosting(tmp_path / "data") as hosting:
+        assert hosting.obeyed(lambda: leader_and_isr(hosting.broker, CONTEXT, many())).error_code == 0
+        assert hosting.do(lambda: len(list(hosting.broker.replicas))) == MANY
 
 
 def partition_state(index: int, leader: int = ME, **fields: object) -> UpdateMetadataPartitionState:

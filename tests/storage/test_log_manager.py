@@ -158,6 +158,29 @@ class TestDirectories:
             manager.create(("t", number), 0)
         assert [len(directory.logs) for directory in manager.directories] == [3, 3]
 
+    def test_new_logs_can_be_made_ahead_and_go_to_those_with_the_fewest(self, disk: SimulatedDisk) -> None:
+        manager = started(disk, "/one", "/two")
+        done: list[bool] = []
+        manager.make_ahead({A: TOPIC_ID, B: TOPIC_ID, C: TOPIC_ID}, 0, lambda: done.append(True))
+        assert (done, list(manager)) == ([True], [])
+        assert [len(directory.logs) for directory in manager.directories] == [0, 0]
+        made = [manager.create(key, 0, TOPIC_ID) for key in (A, B, C)]
+        assert [log.topic_id for log in made] == [TOPIC_ID] * 3
+        assert [len(directory.logs) for directory in manager.directories] == [2, 1]
+        assert not manager.would_make(A, is_new=True)
+        manager.close()
+
+    def test_what_a_failed_directory_did_not_let_be_made_is_made_in_another(
+        self, disk: SimulatedDisk
+    ) -> None:
+        manager = started(disk, "/one", "/two")
+        disk.fail(errno.EIO, "any", "/one*", times=None)
+        manager.make_ahead({A: TOPIC_ID, B: TOPIC_ID}, 0, lambda: None)
+        assert {manager.create(key, 0, TOPIC_ID).directory for key in (A, B)} == {"/two/a-0", "/two/b-1"}
+        assert manager.directories[0].offline is not None
+        assert manager.would_make(C, is_new=True)
+        assert not manager.would_make(C, is_new=False), "it may be in the directory that failed"
+
     def test_one_that_fails_at_the_start_does_not_take_the_others_with_it(self, disk: SimulatedDisk) -> None:
         manager = started(disk, "/log", "/log2")
         for key in (A, B, C, D):
