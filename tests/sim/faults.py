@@ -3,8 +3,7 @@
 One fault at a time or several at once; at the end of the run all are over. Power cuts are rationed, as Kafka
 promises no more: an acknowledgement of all in-sync replicas means that it is in their page caches. So power
 goes at one broker while every replica is in sync, and nothing else is harmed until it is back in sync; at
-other times only processes die. Nor is the controller hit: the next one cannot tell that the broker was away,
-and lets it lead with what is left, as Kafka's does on ZooKeeper.
+other times only processes die.
 """
 
 from __future__ import annotations
@@ -105,8 +104,8 @@ class Faults:
             self._cluster.freeze(node, self._chance.choice((0.5, 2.0, 5.0)))
 
     def _cut_power(self) -> None:
-        node = self._chance.choice(self._cluster.nodes)
-        if not node.is_controller and self._cluster.in_sync(at_rest=False):
+        node = self._one()
+        if node is not None and self._cluster.in_sync(at_rest=False):
             self._dark = node
             self._cluster.cut_power(node, self._chance.choice(list(Outcome)))
             self._come_back(node)
