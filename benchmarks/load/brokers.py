@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from benchmarks.load.client import Client
 from compat_tests.apache_kafka import ApacheKafka, free_ports, reason_to_skip
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,16 +52,22 @@ class RunningBroker:
         self.name = name
         self.port = port
         self._process_id = process_id
-        self._clock = (~process_id << 3) | 2  # what clock_getcpuclockid gives
 
     @property
     def cpu_s(self) -> float:
-        return time.clock_gettime(self._clock)
+        return cpu_s(self._process_id)
+
+    def client(self) -> Client:
+        return Client(self.port)
 
     @property
     def resident_mb(self) -> float:
         pages = int(Path(f"/proc/{self._process_id}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def cpu_s(process_id: int) -> float:
+    return time.clock_gettime((~process_id << 3) | 2)  # what clock_getcpuclockid gives
 
 
 def cores() -> tuple[set[int], set[int]]:

@@ -9,7 +9,12 @@ from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
 from wire.api import ApiKey
-from wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from wire.api.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from wire.api.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from wire.api.list_offsets import (
     ListOffsetsPartition,
@@ -54,6 +59,9 @@ def request_frame(key: ApiKey, request: object) -> bytes:
 class Client:
     """Closed at the end of its `with` block."""
 
+    replicas: Sequence[int] = ()
+    """Of every partition that it creates, the leader first; any one where there is none."""
+
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
 
@@ -65,6 +73,10 @@ class Client:
 
     def ask(self, key: ApiKey, request: object, response: type[T]) -> T:
         return self.exchange(request_frame(key, request), key, response)
+
+    def administer(self, key: ApiKey, request: object, response: type[T]) -> T:
+        """Ask the controller."""
+        return self.ask(key, request, response)
 
     def exchange(self, request: bytes, key: ApiKey, response: type[T]) -> T:
         self._socket.sendall(request)
@@ -84,12 +96,24 @@ class Client:
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Returns when every partition answers."""
+        assignments = [
+            CreatableReplicaAssignment(partition_index=index, broker_ids=list(self.replicas))
+            for index in range(partitions if self.replicas else 0)
+        ]
         topic = CreatableTopic(
-            name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+            name=name,
+            num_partitions=-1 if assignments else partitions,
+            replication_factor=-1 if assignments else 1,
+            assignments=assignments,
+            configs=[],
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000)
-        check(self.ask(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics)
         deadline = time.monotonic() + PATIENCE_S
+        answers = self.administer(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics
+        while answers[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS and time.monotonic() < deadline:
+            time.sleep(0.05)  # the last one of this name is still being deleted
+            answers = self.administer(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics
+        check(answers)
         while True:
             answers = self._list_offsets(name, range(partitions), LATEST).topics[0].partitions
             if not any(answer.error_code for answer in answers):
@@ -100,7 +124,7 @@ class Client:
 
     def delete_topic(self, name: str) -> None:
         request = DeleteTopicsRequest(topic_names=[name], timeout_ms=30_000)
-        check(self.ask(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses)
+        check(self.administer(ApiKey.DELETE_TOPICS, request, DeleteTopicsResponse).responses)
 
     def end_offsets(self, topic: str, partitions: int) -> list[int]:
         answers = self._list_offsets(topic, range(partitions), LATEST).topics[0].partitions

@@ -71,7 +71,10 @@ def run_loadgen(broker: RunningBroker, *arguments: object) -> tuple[float, dict[
 def measure(broker: RunningBroker, row: Row, *, seconds: float, warm_s: float, rounds: int) -> Measured:
     """The best of some rounds, after a broker had time to warm up."""
     found: list[Measured] = []
-    with tempfile.NamedTemporaryFile(suffix=".frames") as file, Client(broker.port) as client:
+    with (
+        tempfile.NamedTemporaryFile(suffix=".frames") as file,
+        broker.client() as client,
+    ):
         while warm_s > 0 or len(found) < rounds:
             with prepared(client, row) as load:
                 if row.produces:
@@ -133,7 +136,7 @@ def latency(broker: RunningBroker, rate: int, *, seconds: float, warm_s: float, 
     fetch = fetch_frame({0: SOME_OFFSET}, max_wait_ms=500)
     offset_at = fetch.index(SOME_OFFSET.to_bytes(8, "big"))
     found = []
-    with tempfile.TemporaryDirectory() as directory, Client(broker.port) as client:
+    with tempfile.TemporaryDirectory() as directory, broker.client() as client:
         produce_file, fetch_file = Path(directory, "produce"), Path(directory, "fetch")
         produce_file.write_bytes(produce_frame(one_batch))
         fetch_file.write_bytes(fetch)

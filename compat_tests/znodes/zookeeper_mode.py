@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,7 +38,9 @@ class _JavaServer:
     main_class: str
     ready: re.Pattern[str]
 
-    def __init__(self, directory: Path, configuration: Mapping[str, object]) -> None:
+    def __init__(
+        self, directory: Path, configuration: Mapping[str, object], jvm: Sequence[str] = JVM
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         logging = directory / "log4j.properties"
         logging.write_text(LOGGING)
@@ -46,7 +48,7 @@ class _JavaServer:
         path.write_text("".join(f"{key}={value}\n" for key, value in configuration.items()))
         jars = sorted((CACHE / f"kafka-{VERSION}").glob("*.jar"))
         classpath = os.pathsep.join(map(str, jars))
-        command = ["java", *JVM, f"-Dlog4j.configuration={logging.as_uri()}", "-cp", classpath]
+        command = ["java", *jvm, f"-Dlog4j.configuration={logging.as_uri()}", "-cp", classpath]
         self.output = directory / "output.txt"
         self._is_ready = threading.Event()
         self._process = subprocess.Popen(
@@ -70,6 +72,13 @@ class _JavaServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
 
     def close(self, number: signal.Signals = signal.SIGTERM) -> None:
         """The end by a signal. Does nothing where it has ended."""
@@ -116,9 +125,10 @@ class KafkaOnZooKeeper(_JavaServer):
     main_class = "kafka.Kafka"
     ready = re.compile(r"\[KafkaServer id=\d+\] started")
 
-    def __init__(self, directory: Path, zookeeper: str, properties: Mapping[str, object]) -> None:
+    def __init__(
+        self, directory: Path, zookeeper: str, properties: Mapping[str, object], jvm: Sequence[str] = JVM
+    ) -> None:
         port, other_port = free_ports(2)
-        self.bootstrap = f"127.0.0.1:{port}"
         configuration = {
             "broker.id": 1,
             "zookeeper.connect": zookeeper,
@@ -131,4 +141,5 @@ class KafkaOnZooKeeper(_JavaServer):
             "offsets.topic.replication.factor": 1,
             **properties,
         }
-        super().__init__(directory / "kafka", configuration)
+        self.bootstrap = str(configuration["listeners"]).split(",")[0].removeprefix("PLAINTEXT://")
+        super().__init__(directory / "kafka", configuration, jvm)
