@@ -43,6 +43,13 @@ class Process:
     def call_soon(self, call: Callable[..., object], *arguments: Any) -> None:
         self.loop.call_soon(call, *arguments, context=self._context)
 
+    def run(self, call: Callable[[], object]) -> None:
+        """Now, if it runs at all; from outside of it."""
+        if self.is_alive and not self.is_stopped:
+            self._context.run(call)
+        else:
+            self.call_soon(call)
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self.loop.create_task(work, context=self._context)
 
@@ -69,20 +76,27 @@ class Process:
         return self.is_alive and not self.is_stopped
 
 
-class _Handle(events.Handle):
+class _Handle(events.TimerHandle):
+    """What runs soon, or at its time; as asyncio's, with less to it."""
+
     __slots__ = ("process",)
 
-    def _run(self) -> None:
-        if self.process is None or self.process.may_run(self):
-            super()._run()  # type: ignore[misc]
+    def __init__(self, callback: Any, arguments: Any, loop: SimulatedLoop, context: Any) -> None:
+        if context is None:
+            context = contextvars.copy_context()
+        self._callback, self._args, self._loop, self._context = callback, arguments, loop, context
+        self._cancelled = False
+        self.process: Process | None = context.get(_process)
 
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None
 
-class _TimerHandle(events.TimerHandle):
-    __slots__ = ("process",)
+    def when(self) -> float:
+        raise NotImplementedError("the loop knows")
 
-    def _run(self) -> None:
-        if self.process is None or self.process.may_run(self):
-            super()._run()  # type: ignore[misc]
+    def __repr__(self) -> str:
+        return f"<{self._callback} of {self.process}>"
 
 
 class _Task(asyncio.Task[Any]):
@@ -95,6 +109,8 @@ class SimulatedLoop(VirtualLoop):
     def __init__(self) -> None:
         super().__init__()
         self._tasks: dict[_Task, None] = {}
+        self._agenda: list[tuple[float, int, _Handle]] = []
+        """By time, and then in the order in which it was asked for."""
         self._timers = 0
         self.failures: list[str] = []
         """Of the code under test: what reached the loop's exception handler."""
@@ -103,7 +119,6 @@ class SimulatedLoop(VirtualLoop):
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> events.Handle:
         handle = _Handle(callback, args, self, context)
-        handle.process = _process.get() if context is None else context.get(_process)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
@@ -112,13 +127,33 @@ class SimulatedLoop(VirtualLoop):
         return self.call_soon(callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> events.TimerHandle:
-        # Timers of the same moment have no order in a heap; so no two are of the same.
+        handle = _Handle(callback, args, self, context)
         self._timers += 1
-        timer = _TimerHandle(when + self._timers * 1e-12, callback, args, self, context)
-        timer.process = _process.get() if context is None else context.get(_process)
-        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
-        timer._scheduled = True  # type: ignore[attr-defined]
-        return timer
+        heapq.heappush(self._agenda, (when, self._timers, handle))
+        return handle
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> events.TimerHandle:
+        return self.call_at(self._clock.time + delay, callback, *args, context=context)
+
+    def _run_once(self) -> None:
+        """What is ready; where nothing is, go to the time of what comes next."""
+        ready, agenda = self._ready, self._agenda  # type: ignore[attr-defined]
+        if not ready:
+            if not agenda:
+                raise RuntimeError("everything waits, and nothing is going to happen")
+            self._clock.time = max(self._clock.time, agenda[0][0])
+        while agenda and agenda[0][0] <= self._clock.time:
+            ready.append(heapq.heappop(agenda)[2])
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            process = handle.process
+            if not handle._cancelled and (process is None or process.may_run(handle)):
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self._failed(self, {"message": f"in {handle}", "exception": error})
 
     def run_soon(self, handle: events.Handle) -> None:
         self._ready.append(handle)  # type: ignore[attr-defined]

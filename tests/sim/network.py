@@ -206,13 +206,24 @@ class End(asyncio.Transport):
                 self.other.arrive_later(LOST)
             return
         self._inbox.append(item)
-        self.pump()
+        if self._may_deliver():
+            self._is_pumping = True
+            self.process.run(self._deliver)
 
     def pump(self) -> None:
-        may = self.is_open and self.protocol is not None and not self._is_paused and not self._is_pumping
-        if may and self._inbox and self._network.delivers(self.other.host, self.host):
+        if self._may_deliver():
             self._is_pumping = True
             self.process.call_soon(self._deliver)
+
+    def _may_deliver(self) -> bool:
+        return (
+            bool(self._inbox)
+            and self.is_open
+            and self.protocol is not None
+            and not self._is_paused
+            and not self._is_pumping
+            and self._network.delivers(self.other.host, self.host)
+        )
 
     def _deliver(self) -> None:
         self._is_pumping = False
