@@ -122,7 +122,7 @@ class MarkerWriter:
         now_ms = self._clock.now_ms()
         found: dict[int, set[Place]] = {}
         gone: set[Place] = set()
-        for place in partitions:
+        for place in sorted(partitions):
             leader = self._leader_of(*place)
             if leader is None and now_ms >= max(decision.since_ms + GONE_AFTER_MS, self._informed_ms):
                 gone.add(place)

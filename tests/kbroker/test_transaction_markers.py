@@ -118,6 +118,13 @@ def world() -> World:
     return World()
 
 
+def test_leaders_are_asked_in_the_order_of_their_partitions(world: World) -> None:
+    """Not in that of a set: the same run has to do the same again."""
+    world.leaders = {(f"t{number:02}", 0): number for number in range(1, 13)}
+    world.write(*world.leaders)
+    assert [broker_id for broker_id, *_ in world.sent] == list(range(1, 13))
+
+
 def test_each_leader_gets_one_request_with_all_markers_of_a_turn(world: World) -> None:
     markers = [Markers("x", number, 3, True, 2, frozenset([("t", 0), ("t", 1)])) for number in (5, 6)]
     for one in markers:
