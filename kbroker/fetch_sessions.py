@@ -85,13 +85,13 @@ class Session:
         told = Told(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         news = told != self.told.get(key, NOTHING_TOLD)
         self.told[key] = told
-        if data.error_code:
-            self.told[key] = NOTHING_TOLD  # once the error is over, that is news
+        if data.error_code or data.diverging_epoch is not None:
+            self.told[key] = NOTHING_TOLD  # once that is over, it is news
             return True
         if data.records:
             self.wanted[key] = self.wanted.pop(key)
             return True
-        return news or data.diverging_epoch is not None or data.preferred_read_replica >= 0
+        return news or data.preferred_read_replica >= 0
 
 
 class Plan(NamedTuple):

@@ -96,7 +96,7 @@ def test_after_the_last_epoch_comes_one() -> None:
 
 
 def test_an_incremental_reply_has_only_what_changed() -> None:
-    """conformance 57: data, an error, or other watermarks; and an error that is over."""
+    """conformance 57: data, an error, or other watermarks; and an error or a divergence that is over."""
     session = sessions().plan(request(0, 0, 0), 12, 0).session
     assert session is not None
     key = session.wanted[next(iter(session.wanted))].key
@@ -108,6 +108,7 @@ def test_an_incremental_reply_has_only_what_changed() -> None:
     assert not session.changed(key, data(0, high_watermark=6, log_start_offset=1))
     diverging = EpochEndOffset(epoch=1, end_offset=2)
     assert session.changed(key, data(0, high_watermark=6, log_start_offset=1, diverging_epoch=diverging))
+    assert session.changed(key, data(0, high_watermark=6, log_start_offset=1))
     assert session.changed(key, data(0, error_code=6, high_watermark=-1, log_start_offset=-1))
     assert session.changed(key, data(0, error_code=6, high_watermark=-1, log_start_offset=-1))
     assert session.changed(key, data(0, high_watermark=6, log_start_offset=1))
