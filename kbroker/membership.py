@@ -35,6 +35,7 @@ from kbroker.producer_ids import ProducerIds
 from kbroker.replica_fetcher import ReplicaFetchers
 from kbroker.replica_manager import Others
 from storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
+from storage.errors import StorageError
 from storage.log import UnifiedLog
 from wire.api.alter_configs import AlterConfigsRequest
 from wire.api.alter_partition import AlterPartitionRequest
@@ -181,7 +182,8 @@ class Membership:
                 strays.append((log.topic, log.partition))
             elif hosted.leader_epoch < state.leader_epoch:
                 broker.replicas.forget(log.topic, log.partition)  # the order to stop it may never come
-        broker.logs.set_stray_aside(strays)
+        with suppress(StorageError):  # its directory is offline then
+            broker.logs.set_stray_aside(strays)
 
     async def _tell_of_failed_disk(self) -> None:
         """The controller will ask which replicas are lost, and find other leaders."""
@@ -206,12 +208,12 @@ class Membership:
         )
 
     async def join(self) -> None:
-        """Returns when the controller has told this broker what it leads."""
+        """Returns when the controller has told this broker what it leads, and it does."""
         broker = self._broker
         self._claim(await prepare(self._store, broker.cluster_id))
         await self.controller.start()
         self._running = broker.spawn(self.controller.run())
-        while broker.node_id not in broker.metadata.nodes:  # noqa: ASYNC110 -- told in a turn or two
+        while broker.node_id not in broker.metadata.nodes or broker.orders.is_busy:  # noqa: ASYNC110 -- soon
             await asyncio.sleep(LOOK_AGAIN_S if self.is_shared else 0)
 
     def _claim(self, cluster_id: str) -> None:

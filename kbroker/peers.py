@@ -18,11 +18,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from controller.requests import ControlMessage, ControlRequest
-from kbroker.context import Context, Parked
+from kbroker.context import Context, HangUp, Parked
 from kbroker.peer import Address, Open, Peer, PeerLost
 from wire.api.leader_and_isr import LeaderAndIsrRequest
 from wire.api.stop_replica import StopReplicaRequest
 from wire.api.update_metadata import UpdateMetadataRequest
+from wire.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +95,10 @@ class Peers:
     def _handle(self, request: ControlRequest) -> None:
         handle = self._handlers[type(request.message)]
         context = Context(request.version, f"controller-{self._broker_id}")
-        outcome = handle(context, request.message)
+        try:
+            outcome = handle(context, request.message)
+        except (KafkaError, HangUp) as error:
+            outcome = error
         if isinstance(outcome, Parked):
             outcome.when_done(lambda response: self._answered(request, response))
         else:

@@ -324,7 +324,10 @@ class LogManager:
         return self._makings > 0 or not self.flusher.is_idle
 
     def delete(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Forget logs at once, durably; their files go in a while, or on the next start."""
+        """Forget logs at once, durably; their files go in a while, or on the next start.
+
+        StorageError where the directory of one of them cannot be used: it would be back after a repair.
+        """
         for directory, path in self._set_aside(topic_partitions, "delete"):
             self._removals.append((directory, path, None))
 
@@ -337,22 +340,28 @@ class LogManager:
         self, topic_partitions: Iterable[TopicPartition], why: str
     ) -> list[tuple[LogDirectory, str]]:
         moved = []
+        refusal: StorageError | None = None
         for topic_partition in topic_partitions:
-            directory = self._places.pop(topic_partition, None)
+            directory = self._places.get(topic_partition)
             if directory is None:
                 continue
-            log = directory.logs.pop(topic_partition, None)
-            directory.broken.pop(topic_partition, None)
+            if directory.offline is not None:
+                refusal = directory.offline
+                continue
             source = f"{directory.path}/{log_name(topic_partition)}"
             target = f"{directory.path}/{aside_name(topic_partition, self._unique(), why)}"
-            if log is not None:
+            if (log := directory.logs.get(topic_partition)) is not None:
                 log.retire()
-            if directory.offline is None:
-                directory.run(partial(self.files.rename, source, target))
-                moved.append((directory, target))
-        for directory in {directory for directory, _ in moved}:
+            directory.run(partial(self.files.rename, source, target))
+            moved.append((directory, target))
+            del self._places[topic_partition]
+            directory.logs.pop(topic_partition, None)
+            directory.broken.pop(topic_partition, None)
+        for directory in dict.fromkeys(directory for directory, _ in moved):
             directory.run(partial(self.files.sync_dir, directory.path))
             directory.checkpoint()
+        if refusal is not None:
+            raise refusal
         return moved
 
     # -- cutting logs

@@ -2,7 +2,7 @@
 
 An order with a lower leader epoch than the replica's is old, and gets FENCED_LEADER_EPOCH;
 `EPOCH_DURING_DELETE` stands above all. A replica that is not here is stopped already; if it is to be deleted,
-its files are.
+its files are. Those that the disk refuses to delete get KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.context import Context
 from kbroker.orders import NewLogs
+from storage.errors import StorageError
 from wire.api.stop_replica import (
     StopReplicaPartitionError,
     StopReplicaPartitionState,
@@ -40,23 +41,31 @@ def obey(broker: Broker, request: StopReplicaRequest) -> Generator[NewLogs, None
     ordered = [
         (topic.topic_name, state) for topic in request.topic_states for state in topic.partition_states
     ]
-    errors = []
+    codes: dict[tuple[str, int], ErrorCode] = {}
     for begin in range(0, len(ordered), AT_ONCE):
         if begin:
             yield {}
         deleted: list[tuple[str, int]] = []
         for topic, state in ordered[begin : begin + AT_ONCE]:
-            code = stop(broker, topic, state)
-            if code == ErrorCode.NONE and state.delete_partition:
-                deleted.append((topic, state.partition_index))
-            errors.append(
-                StopReplicaPartitionError(
-                    topic_name=topic, partition_index=state.partition_index, error_code=code
-                )
-            )
+            place = topic, state.partition_index
+            codes[place] = stop(broker, topic, state)
+            if codes[place] == ErrorCode.NONE and state.delete_partition:
+                deleted.append(place)
         if deleted:
-            broker.logs.delete(deleted)
+            codes |= dict.fromkeys(deleted, delete(broker, deleted))
+    errors = [
+        StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code)
+        for (topic, index), code in codes.items()
+    ]
     return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+
+def delete(broker: Broker, places: list[tuple[str, int]]) -> ErrorCode:
+    try:
+        broker.logs.delete(places)
+    except StorageError as error:
+        return error.code
+    return ErrorCode.NONE
 
 
 def stop(broker: Broker, topic: str, state: StopReplicaPartitionState) -> ErrorCode:

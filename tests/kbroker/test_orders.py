@@ -140,6 +140,13 @@ def test_a_deleted_replica_begins_anew(hosting: Hosting) -> None:
     assert produce(hosting, batch()).base_offset == 0
 
 
+def test_a_replica_that_the_disk_does_not_let_go_is_not_deleted(hosting: Hosting) -> None:
+    order(hosting)
+    directory = hosting.broker.logs.directories[0]
+    hosting.do(lambda: directory.fail(OSError(5, "Input/output error")))
+    assert stop(hosting, -2, delete=True) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 MANY = 120
 
 

@@ -23,7 +23,7 @@ from wire.api.update_metadata import (
     UpdateMetadataResponse,
 )
 from wire.codec import decode, encode
-from wire.errors import ErrorCode
+from wire.errors import ErrorCode, KafkaError
 from wire.headers import decode_request_header, encode_response_header
 
 
@@ -155,11 +155,13 @@ def update(*brokers: tuple[int, Address], controller_epoch: int = 1) -> UpdateMe
     )
 
 
-def peers_of(tasks: list[asyncio.Task[None]], handled: list[Any]) -> Peers:
+def peers_of(tasks: list[asyncio.Task[None]], handled: list[Any], refusal: Exception | None = None) -> Peers:
     loop = asyncio.get_running_loop()
 
     def handle(context: Context, message: Any) -> Any:
         handled.append(message)
+        if refusal is not None:
+            raise refusal
         return UpdateMetadataResponse(error_code=0)
 
     return Peers(
@@ -173,6 +175,21 @@ def peers_of(tasks: list[asyncio.Task[None]], handled: list[Any]) -> Peers:
         update_metadata=handle,
         stop_replica=handle,
     )
+
+
+def test_an_order_that_the_broker_itself_refuses_ends_there() -> None:
+    async def test() -> None:
+        failures: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
+        handled: list[Any] = []
+        peers = peers_of([], handled, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
+        peers.answered = lambda request, response: failures.append(response)
+        peers.send(ControlRequest(1, 5, update(), 8))
+        await asyncio.sleep(0.01)
+        assert len(handled) == 1
+        assert failures == []
+
+    run(test())
 
 
 def test_orders_arrive_once_each_and_in_order_whatever_breaks() -> None:
