@@ -44,7 +44,8 @@ class Orders:
         self._make_logs = make_logs
         self._call_soon = call_soon
         self._waiting: deque[tuple[Order, Parked]] = deque()
-        self._is_busy = False
+        self.is_busy = False
+        """Whether one is being carried out."""
 
     def take(self, order: Order) -> Any:
         """The response, or Parked until the order is done; KafkaError or HangUp if it is refused at once."""
@@ -52,7 +53,7 @@ class Orders:
         outcomes: list[object] = []
         parked.when_done(outcomes.append)
         self._waiting.append((order, parked))
-        if not self._is_busy:
+        if not self.is_busy:
             self._go_on()
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
@@ -65,7 +66,7 @@ class Orders:
         self._waiting.clear()
 
     def _go_on(self) -> None:
-        self._is_busy = True
+        self.is_busy = True
         while self._waiting:
             order, parked = self._waiting[0]
             outcome: object
@@ -86,4 +87,4 @@ class Orders:
                 return
             self._waiting.popleft()
             parked.complete(outcome)
-        self._is_busy = False
+        self.is_busy = False

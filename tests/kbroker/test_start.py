@@ -260,6 +260,23 @@ def test_kbroker_flush_interval_makes_records_durable_in_time(tmp_path: Path) ->
             time.sleep(0.005)
 
 
+@pytest.mark.slow
+def test_a_broker_that_says_that_it_is_ready_leads_all_that_it_has(tmp_path: Path) -> None:
+    """However many partitions that are."""
+    log = tmp_path / "broker.log"
+    broker = BrokerProcess(log)
+    speaker = Speaker(broker.host, broker.port)
+    speaker.create("t", partitions=(many := 200))
+    speaker.socket.close()
+    broker.stop()
+    broker = BrokerProcess(log)
+    speaker = Speaker(broker.host, broker.port)
+    codes = {speaker.offset("t", LATEST, partition).error_code for partition in range(many)[::-1]}
+    speaker.socket.close()
+    assert broker.stop() == 0
+    assert codes == {0}
+
+
 def test_a_broker_starts_without_what_it_may_never_need() -> None:
     """To be ready in 300 ms."""
     lazy = (
