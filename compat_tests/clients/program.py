@@ -28,7 +28,7 @@ member(group, topics=["t"] or pattern="^t", assignor="range" or "cooperative", i
 copy(topics=[source, target], group, count, timeout_ms=30000, session_ms=10000) -> {"copied": 400}
     Partition 0, exactly once, with the group's name as the transactional id. Ten records are a transaction;
     every third one is aborted, and its records are read again. Done when the group's offset is `count`.
-    Of franz-go and kafkajs alone: compat_tests/transactions/ has programs for Java and Python.
+    Of franz-go, kafkajs and sarama alone: compat_tests/transactions/ has programs for Java and Python.
 offsets(topic, at="earliest" or "latest" or milliseconds) -> {"offsets": {"0": 17}}
 create_topic(topic, partitions, configs={}) -> {}
 delete_topic(topic) -> {}

@@ -1,6 +1,6 @@
-"""franz-go's transactional session and kafkajs copy exactly once, while their broker is killed twice.
+"""franz-go's transactional session, kafkajs and sarama copy exactly once, while their broker is killed twice.
 
-franz-go speaks transaction version 2 and kafkajs version 1.
+franz-go speaks transaction version 2, the others version 1.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compat_tests.clients import test_franz_go, test_kafkajs
+from compat_tests.clients import test_franz_go, test_kafkajs, test_sarama
 from compat_tests.clients.program import Program
 from tests.kbroker.harness import BrokerProcess
 from tests.kbroker.speaker import Speaker, batch
@@ -35,6 +35,12 @@ CLIENTS = [
         1,
         marks=[pytest.mark.client(test_kafkajs.CLIENT), test_kafkajs.pytestmark],
         id="kafkajs",
+    ),
+    pytest.param(
+        test_sarama.TestSarama.command,
+        1,
+        marks=[pytest.mark.client(test_sarama.CLIENT), test_sarama.pytestmark],
+        id="sarama",
     ),
 ]
 

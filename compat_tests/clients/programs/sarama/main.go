@@ -462,7 +462,8 @@ func cluster(admin sarama.ClusterAdmin, _ *lines.Request) (lines.Answer, error) 
 func main() {
 	sarama.Logger = log.New(io.Discard, "", 0)
 	lines.Serve(map[string]lines.Verb{
-		"produce": produce, "consume": consume, "member": member, "offsets": offsets, "cluster": ask(cluster),
+		"produce": produce, "consume": consume, "member": member, "copy": copyRecords,
+		"offsets": offsets, "cluster": ask(cluster),
 		"create_topic": ask(createTopic), "delete_topic": ask(deleteTopic), "topics": ask(topics),
 		"describe_topic": ask(describeTopic), "grow_topic": ask(growTopic),
 		"topic_configs": ask(topicConfigs), "alter_topic_configs": ask(alterTopicConfigs),
