@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,18 @@ pytestmark = [
 ]
 
 
+@asynccontextmanager
+async def connected(address: str, session_timeout_ms: int) -> AsyncIterator[ZooKeeperStore]:
+    """However it ends: what is left open would try to connect for ever, in a thread."""
+    store = await ZooKeeperStore.connect(address, session_timeout_ms=session_timeout_ms)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(180):  # a server that says nothing is given up after two thirds of a session
         while not condition():  # noqa: ASYNC110 -- what it waits for has no event
             await asyncio.sleep(0.005)
 
@@ -53,25 +64,24 @@ def test_no_server_in_time_is_an_error() -> None:
 
 def test_a_session_survives_the_restart_of_its_server(tmp_path: Path) -> None:
     async def test(server: zookeeper.ZooKeeper) -> None:
-        store = await ZooKeeperStore.connect(server.address, session_timeout_ms=40_000)
-        states: list[SessionState] = []
-        events: list[object] = []
-        store.listen(states.append)
-        await store.create("/mine", ephemeral=True)
-        await store.exists("/mine", events.append)
-        session_id = store.session_id
-        server.kill()
-        await until(lambda: states == [SessionState.SUSPENDED])
-        server.start()
-        await until(lambda: states == [SessionState.SUSPENDED, SessionState.CONNECTED])
-        assert store.session_id == session_id
-        stat = await store.exists("/mine")
-        assert stat is not None
-        assert stat.ephemeral_owner == session_id
-        await store.delete("/mine")
-        await store.exists("/mine")
-        assert events == [], "a watch outlived its connection"
-        await store.close()
+        async with connected(server.address, session_timeout_ms=40_000) as store:
+            states: list[SessionState] = []
+            events: list[object] = []
+            store.listen(states.append)
+            await store.create("/mine", ephemeral=True)
+            await store.exists("/mine", events.append)
+            session_id = store.session_id
+            server.kill()
+            await until(lambda: states == [SessionState.SUSPENDED])
+            server.start()
+            await until(lambda: states == [SessionState.SUSPENDED, SessionState.CONNECTED])
+            assert store.session_id == session_id
+            stat = await store.exists("/mine")
+            assert stat is not None
+            assert stat.ephemeral_owner == session_id
+            await store.delete("/mine")
+            await store.exists("/mine")
+            assert events == [], "a watch outlived its connection"
 
     # Long ticks, so that the session is longer than the start of a server on a busy machine.
     with zookeeper.ZooKeeper(tmp_path, tick_ms=2000) as server:
@@ -82,30 +92,29 @@ def test_a_server_that_is_silent_suspends_the_store_before_the_session_can_end(t
     """kazoo takes every request for a sign of life, so a busy client would not notice."""
 
     async def test(server: zookeeper.ZooKeeper) -> None:
-        store = await ZooKeeperStore.connect(server.address, session_timeout_ms=1500)
-        assert server.process_id is not None
-        loop = asyncio.get_running_loop()
-        suspended_at: list[float] = []
-        store.listen(lambda state: suspended_at.append(loop.time()))
-        await store.exists("/")
-        stopped_at = loop.time()
-        os.kill(server.process_id, signal.SIGSTOP)
-        answers = []
-        try:
-            while not suspended_at:
-                answers.append(store.exists("/"))
-                await asyncio.sleep(0.05)
-        finally:
-            os.kill(server.process_id, signal.SIGCONT)
-        assert suspended_at[0] - stopped_at < 1.5
-        await until(lambda: store.state is SessionState.CONNECTED)
-        for answer in answers:
+        async with connected(server.address, session_timeout_ms=1500) as store:
+            assert server.process_id is not None
+            loop = asyncio.get_running_loop()
+            suspended_at: list[float] = []
+            store.listen(lambda state: suspended_at.append(loop.time()))
+            await store.exists("/")
+            stopped_at = loop.time()
+            os.kill(server.process_id, signal.SIGSTOP)
+            answers = []
             try:
-                await answer
-            except StoreError:
-                continue
-        assert await store.exists("/") is not None
-        await store.close()
+                while not suspended_at:
+                    answers.append(store.exists("/"))
+                    await asyncio.sleep(0.05)
+            finally:
+                os.kill(server.process_id, signal.SIGCONT)
+            assert suspended_at[0] - stopped_at < 1.5
+            await until(lambda: store.state is SessionState.CONNECTED)
+            for answer in answers:
+                try:
+                    await answer
+                except StoreError:
+                    continue
+            assert await store.exists("/") is not None
 
     with zookeeper.ZooKeeper(tmp_path) as server:
         asyncio.run(test(server))
