@@ -208,12 +208,12 @@ class Membership:
         )
 
     async def join(self) -> None:
-        """Returns when the controller has told this broker what it leads."""
+        """Returns when the controller has told this broker what it leads, and it does."""
         broker = self._broker
         self._claim(await prepare(self._store, broker.cluster_id))
         await self.controller.start()
         self._running = broker.spawn(self.controller.run())
-        while broker.node_id not in broker.metadata.nodes:  # noqa: ASYNC110 -- told in a turn or two
+        while broker.node_id not in broker.metadata.nodes or broker.orders.is_busy:  # noqa: ASYNC110 -- soon
             await asyncio.sleep(LOOK_AGAIN_S if self.is_shared else 0)
 
     def _claim(self, cluster_id: str) -> None:
