@@ -13,10 +13,12 @@ was met.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from controller import znodes
 from controller.state import TopicPartition
 from kbroker.replica_manager import HostedPartition
+from storage.errors import StorageError
 from storage.reading import Isolation
 from tests.sim.cluster import Cluster, Node
 from tests.sim.history import History, Place
@@ -49,7 +51,8 @@ class Watcher:
     def look(self) -> None:
         for node in self._cluster.nodes:
             for partition in node.hosted():
-                self._look_at(node, partition)
+                with suppress(StorageError):  # its disk is broken
+                    self._look_at(node, partition)
 
     def _look_at(self, node: Node, partition: HostedPartition) -> None:
         place = partition.topic, partition.index
