@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from compat_tests.differential.conversation import Conversation, script
@@ -374,3 +375,75 @@ def descriptions_of_transactions(talk: Conversation) -> None:
     producer.end("committed", True)
     producer.ended()
     describe("ended")
+
+
+@script
+def what_brokers_ask_each_other(talk: Conversation) -> None:
+    """conformance 42, 49: AddPartitionsToTxn 4 and 5, which a client may send just as well."""
+    talk.create("t", 2)
+    for version in talk.versions("AddPartitionsToTxn")[4:]:
+        first, second = started(talk, f"first-{version}"), started(talk, f"second-{version}")
+
+        def add(label: str, *wanted: Mapping[str, Any], version: int = version) -> None:
+            reply = talk.quietly("AddPartitionsToTxn", version, transactions=list(wanted))
+            reply.results_by_transaction.sort(key=lambda one: one.transactional_id)
+            talk.note(f"AddPartitionsToTxn v{version} {label}", reply)
+
+        def by(producer: Producer, topics: dict[str, list[int]], **more: Any) -> dict[str, Any]:
+            rows = [{"name": talk.name(name), "partitions": indexes} for name, indexes in topics.items()]
+            return {**producer.identity, "verify_only": False, "topics": rows, **more}
+
+        add("to be verified, where nothing is open", by(first, {"t": [0]}, verify_only=True))
+        add("of two", by(first, {"t": [0]}), by(second, {"t": [0, 1]}))
+        add("verified", by(first, {"t": [0, 1]}, verify_only=True), by(second, {"t": [1]}, verify_only=True))
+        add("again", by(first, {"t": [0, 1]}))
+        add("verified again", by(first, {"t": [0, 1]}, verify_only=True))
+        for verify_only in (False, True):
+            how = "verified" if verify_only else "added"
+            add(f"unknown beside known, {how}", by(first, {"t": [0, 5], "no": [0]}, verify_only=verify_only))
+            add(f"another id, {how}", by(first, {"t": [0]}, verify_only=verify_only, producer_id=987_654))
+            for epoch in (-1, 1):
+                other = {"verify_only": verify_only, "producer_epoch": first.epoch + epoch}
+                add(f"epoch {epoch}, {how}", by(first, {"t": [0]}, **other))
+            for name in ("", talk.name("stranger")):
+                other = {"verify_only": verify_only, "transactional_id": name}
+                add(f"unknown {name!r}, {how}", by(first, {"t": [0]}, **other))
+        look(talk, f"after v{version}", "t")
+        for producer in (first, second):
+            producer.end("aborted", False)
+            producer.ended()
+        add("to be verified when it is over", by(first, {"t": [0]}, verify_only=True))
+
+
+@script
+def markers_by_hand(talk: Conversation) -> None:
+    """conformance 50: what tools send to abort a transaction that hangs."""
+    for version in talk.versions("WriteTxnMarkers"):
+        name = f"t{version}"
+        talk.create(name, 2)
+        producer = started(talk, f"hangs-{version}")
+        producer.start("again")
+        places = [{"name": talk.name(name), "partition_indexes": [0]}]
+        abort = {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.epoch,
+            "transaction_result": False,
+            "topics": places,
+            "coordinator_epoch": 0,
+        }
+        others = {
+            "older epoch": {"producer_epoch": producer.epoch - 1},
+            "partitions that are not there": {
+                "topics": [{**places[0], "partition_indexes": [5]}, {**places[0], "name": "no"}]
+            },
+            "older coordinator": {"coordinator_epoch": -1},
+            "abort": {},
+        }
+        producer.add("both", {name: [0, 1]})
+        producer.produce("one", name)
+        for label, other in others.items():
+            talk.ask("WriteTxnMarkers", version, label, markers=[{**abort, **other}])
+            look(talk, f"v{version} {label}", name)
+        producer.end("committed", True)
+        producer.ended()
+        look(talk, f"v{version} and ended", name)
