@@ -71,12 +71,18 @@ def test_transactions_are_listed_and_described(
     assert {row["TransactionState"] for row in tool(broker, "list")} == {"Ongoing", "CompleteCommit"}
 
 
-def test_a_hanging_transaction_is_aborted(broker: BrokerProcess, speaker: Speaker) -> None:
+def test_a_hanging_transaction_is_found_and_aborted(broker: BrokerProcess, speaker: Speaker) -> None:
     """conformance 50: no coordinator will ever end it, and readers of committed data wait for it."""
     speaker.create("h")
+    speaker.create("alive")
+    Transacting(speaker, "alive").initialized().begun("alive", b"a")
     one = Transacting(speaker, "h").initialized()
     assert one.send("h", b"a") == (0, 0), "nobody asked whether it was added"
     assert speaker.offset("h", LATEST, isolation_level=READ_COMMITTED).offset == 0
-    tool(broker, "abort", "--topic", "h", "--partition", 0, "--start-offset", 0)
+    search = ("find-hanging", "--broker-id", 1, "--max-transaction-timeout", 0)
+    [found] = tool(broker, *search)
+    assert (found["Topic"], found["Partition"], found["ProducerId"]) == ("h", "0", str(one.producer_id))
+    tool(broker, "abort", "--topic", "h", "--partition", 0, "--start-offset", found["StartOffset"])
     assert speaker.offset("h", LATEST, isolation_level=READ_COMMITTED).offset == 2
     assert [outcome for _, _, outcome in markers(speaker, "h")] == ["ABORT"]
+    assert tool(broker, *search) == []
