@@ -351,5 +351,6 @@ class _Opening:
         try:
             return read_partition_metadata(self.files, self.directory)
         except CorruptCheckpoint as error:
-            logger.warning("%s; the topic id is unknown", error)
+            logger.warning("%s; the topic id is unknown, the file is removed", error)
+            self.files.remove(f"{self.directory}/{PARTITION_METADATA}")
             return None

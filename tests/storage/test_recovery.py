@@ -296,6 +296,14 @@ def test_a_file_that_is_lost_takes_nothing_with_it(
     assert contents(reopened(log, clean=True)) == expected
 
 
+def test_a_topic_id_that_was_never_written_is_missing_from_then_on(disk: SimulatedDisk) -> None:
+    """The power went before the new log was flushed. `kbroker check` takes a file that makes no sense ill."""
+    log = new_log(disk)
+    damaged(disk, PARTITION_METADATA, b"")
+    assert reopened(log).topic_id is None
+    assert not disk.exists(f"{DIRECTORY}/{PARTITION_METADATA}")
+
+
 @pytest.mark.parametrize("damage", [b"", b"\0" * 34, b"short"])
 def test_a_lost_transaction_index_is_made_again_where_the_log_is_read(
     history: UnifiedLog, disk: SimulatedDisk, damage: bytes
