@@ -14,7 +14,7 @@ Rules (conformance 57, 58):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from wire.api.fetch import FetchRequest, PartitionData
@@ -80,6 +80,13 @@ class Session:
             self.wanted.pop(key, None)
             self.told.pop(key, None)
 
+    def asks(self) -> list[Wanted]:
+        """What is to be read for the next reply."""
+        return list(self.wanted.values())
+
+    def close(self) -> None:
+        """It is used no more."""
+
     def changed(self, key: PartitionKey, data: PartitionData) -> bool:
         """Whether the reply must have this partition; notes that it was told."""
         told = Told(data.high_watermark, data.last_stable_offset, data.log_start_offset)
@@ -92,6 +99,10 @@ class Session:
             self.wanted[key] = self.wanted.pop(key)
             return True
         return news or data.preferred_read_replica >= 0
+
+
+Make = Callable[[int, int, Iterable[Wanted], bool], Session]
+"""What kind of session: its id, the time, what is wanted, and whether topics are told by their ids."""
 
 
 class Plan(NamedTuple):
@@ -118,15 +129,18 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def plan(self, request: FetchRequest, version: int, now_ms: int) -> Plan:
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._sessions.values())
+
+    def plan(self, request: FetchRequest, version: int, now_ms: int, make: Make = Session) -> Plan:
         """KafkaError 70, 71 or 106 where the session is not what the client believes."""
         wanted = wanted_by(request)
         session_id, epoch = request.session_id, request.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self._end(session_id)
             session = None
             if epoch == INITIAL_EPOCH and version >= 7:
-                session = self._new_session(wanted, version >= 13, now_ms)
+                session = self._new_session(make, wanted, version >= 13, now_ms)
             return Plan(wanted, session, is_incremental=False)
         found = self._sessions.get(session_id)
         if found is None:
@@ -138,19 +152,27 @@ class FetchSessions:
         found.update(wanted, forgotten_by(request))
         del self._sessions[session_id]
         if not found.wanted:
+            found.close()
             return Plan([], None, is_incremental=False)
         self._sessions[session_id] = found
         found.used_ms = now_ms
         found.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
-        return Plan(list(found.wanted.values()), found, is_incremental=True)
+        return Plan(found.asks(), found, is_incremental=True)
 
-    def _new_session(self, wanted: list[Wanted], uses_topic_ids: bool, now_ms: int) -> Session | None:
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def _new_session(
+        self, make: Make, wanted: list[Wanted], uses_topic_ids: bool, now_ms: int
+    ) -> Session | None:
         if not wanted or not self._make_room(len(wanted), now_ms):
             return None
         session_id = self._new_id()
         while session_id in self._sessions or session_id == 0:
             session_id = self._new_id()
-        session = self._sessions[session_id] = Session(session_id, now_ms, wanted, uses_topic_ids)
+        session = self._sessions[session_id] = make(session_id, now_ms, wanted, uses_topic_ids)
         return session
 
     def _make_room(self, size: int, now_ms: int) -> bool:
@@ -165,7 +187,7 @@ class FetchSessions:
             if not old:
                 return False
             unused = min(old, key=lambda s: (len(s.wanted), s.created_ms))
-        del self._sessions[unused.session_id]
+        self._end(unused.session_id)
         return True
 
 

@@ -46,18 +46,26 @@ class FetcherSession:
     def __init__(self) -> None:
         self.session_id = 0
         self._epoch = FULL
-        self._known: dict[Key, Place] = {}
+        self.known: dict[Key, Place] = {}
+        """What the leader has been asked for."""
 
     def begin_anew(self) -> None:
         self._epoch = FULL
-        self._known.clear()
+        self.known = {}
 
     def request(
-        self, wanted: Mapping[Key, Place], limits: Limits, replica_id: int, broker_epoch: int
+        self,
+        wanted: Mapping[Key, Place],
+        unwanted: Iterable[Key],
+        limits: Limits,
+        replica_id: int,
+        broker_epoch: int,
     ) -> FetchRequest:
-        asked = {key: place for key, place in wanted.items() if self._known.get(key) != place}
-        gone = [key for key in self._known if key not in wanted]
-        self._known = dict(wanted)
+        """Ask for `wanted`, too, or from there on, and for `unwanted` no more."""
+        known = self.known
+        asked = {key: place for key, place in wanted.items() if known.get(key) != place}
+        gone = [key for key in unwanted if known.pop(key, None) is not None]
+        known.update(asked)
         return FetchRequest(
             replica_state=ReplicaState(replica_id=replica_id, replica_epoch=broker_epoch),
             max_wait_ms=limits.max_wait_ms,
@@ -69,13 +77,14 @@ class FetcherSession:
             forgotten_topics_data=_forgotten(gone),
         )
 
-    def answered(self, session_id: int) -> None:
-        """A request was answered without an error of its own; 0 means that there is no session."""
+    def answered(self, session_id: int) -> bool:
+        """A request was answered without an error of its own. False if there is no session: begin anew."""
         self.session_id = session_id
         if session_id == 0:
             self.begin_anew()
-            return
+            return False
         self._epoch = 1 if self._epoch == MOST else self._epoch + 1
+        return True
 
 
 def _topics(asked: Mapping[Key, Place], partition_max_bytes: int) -> list[FetchTopic]:

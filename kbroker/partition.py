@@ -25,6 +25,15 @@ UNKNOWN = -1
 NEVER_MS = -(1 << 62)
 
 
+class Heard:
+    """When somebody was last heard of."""
+
+    __slots__ = ("at_ms",)
+
+    def __init__(self) -> None:
+        self.at_ms = NEVER_MS
+
+
 class Follower:
     """What one other replica has told by fetching."""
 
@@ -32,6 +41,7 @@ class Follower:
         "broker_epoch",
         "caught_up_ms",
         "fetched_ms",
+        "heard",
         "leader_end_then",
         "log_end_offset",
         "log_start_offset",
@@ -46,13 +56,17 @@ class Follower:
         self.fetched_ms = NEVER_MS
         self.leader_end_then = UNKNOWN
         """Where the leader's log ended at the last fetch."""
+        self.heard: Heard | None = None
+        """It had everything when it last said so, and has asked since without saying anything else."""
 
     def reset(self, now_ms: int, *, in_sync: bool) -> None:
         """In a new epoch, those in sync have all their time again."""
         self.caught_up_ms = self.fetched_ms = now_ms if in_sync else NEVER_MS
         self.leader_end_then = UNKNOWN
+        self.heard = None
 
     def fetched(self, offset: int, leader_end: int, now_ms: int, broker_epoch: int) -> None:
+        self.caught_up_ms, self.heard = self.last_caught_up_ms, None
         if offset >= leader_end:
             self.caught_up_ms = now_ms
         elif offset >= self.leader_end_then != UNKNOWN:
@@ -62,8 +76,12 @@ class Follower:
         self.fetched_ms = now_ms
         self.leader_end_then = leader_end
 
+    @property
+    def last_caught_up_ms(self) -> int:
+        return self.caught_up_ms if self.heard is None else max(self.caught_up_ms, self.heard.at_ms)
+
     def is_in_time(self, leader_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
-        return self.log_end_offset == leader_end or now_ms - self.caught_up_ms <= lag_time_max_ms
+        return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_time_max_ms
 
 
 class Leadership:
@@ -117,6 +135,16 @@ class Leadership:
         follower.fetched(offset, log_end_offset, now_ms, broker_epoch)
         follower.log_start_offset = log_start_offset
         return True
+
+    def is_settled(self, replica: int, log_end_offset: int) -> bool:
+        """Whether there is nothing to learn from a follower's fetches until something happens here."""
+        follower = self.followers.get(replica)
+        return (
+            follower is not None
+            and follower.log_end_offset == log_end_offset
+            and self.proposed is None
+            and replica in self.isr
+        )
 
     def propose(self, isr: Sequence[int]) -> None:
         """The controller is asked for this."""

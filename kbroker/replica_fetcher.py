@@ -34,7 +34,7 @@ from kbroker.replica_manager import LOOK_AGAIN, HostedPartition
 from storage.errors import StorageError
 from storage.log import UnifiedLog
 from storage.log_manager import LogManager
-from wire.api.fetch import EpochEndOffset, FetchResponse, PartitionData
+from wire.api.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
 from wire.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
 FIRST_RETRY_MS = 50
+LOOK_AROUND_S = 1.0
 TOLD_FAILURES = frozenset((5, 20, 100, 1000))
 """In a row. The first ones mean as a rule that the leader has not heard yet."""
 LATEST, EARLIEST = -1, -2
@@ -131,9 +132,10 @@ class ReplicaFetchers:
 class _Followed:
     """One partition, followed in one leader epoch."""
 
-    __slots__ = ("failures", "leader_epoch", "partition", "waits_until")
+    __slots__ = ("failures", "key", "leader_epoch", "partition", "waits_until")
 
     def __init__(self, partition: HostedPartition) -> None:
+        self.key = Key(partition.topic_id, partition.index)
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.waits_until = 0.0
@@ -161,13 +163,22 @@ class Fetcher:
         self._leader_id = leader_id
         self._session = FetcherSession()
         self._followed: dict[Key, _Followed] = {}
+        self._due: dict[Key, None] = {}
+        """Those that may have to be asked for differently from the last time."""
+        self._unwanted: dict[Key, None] = {}
+        """Those that the leader may still be asked for, and shall not be."""
+        self._waiting: dict[Key, _Followed] = {}
+        """Those that are not asked for until their time has come."""
+        self._looked_s = 0.0
         self._changed = asyncio.Event()
         self._is_asking = False
         self._is_interrupted = False
         self._lost_in_a_row = 0
 
     def add(self, partition: HostedPartition) -> None:
-        self._followed[Key(partition.topic_id, partition.index)] = _Followed(partition)
+        key = Key(partition.topic_id, partition.index)
+        self._followed[key] = _Followed(partition)
+        self._want(key)
         self._changed.set()
         if self._is_asking and not self._is_interrupted:
             self._is_interrupted = True
@@ -179,8 +190,30 @@ class Fetcher:
         return followed is not None and followed.partition is partition and followed.is_current
 
     def remove(self, partition: HostedPartition) -> None:
-        self._followed.pop(Key(partition.topic_id, partition.index), None)
+        key = Key(partition.topic_id, partition.index)
+        self._followed.pop(key, None)
+        self._leave_out(key)
         self._changed.set()
+
+    def _want(self, key: Key) -> None:
+        """Ask for it in the next request."""
+        self._waiting.pop(key, None)
+        if key in self._unwanted:
+            del self._unwanted[key]
+            self._session.known.pop(key, None)
+        self._due[key] = None
+
+    def _leave_out(self, key: Key) -> None:
+        """Of the next request."""
+        self._waiting.pop(key, None)
+        self._due.pop(key, None)
+        self._unwanted[key] = None
+
+    def _begin_anew(self) -> None:
+        """With a full request."""
+        self._session.begin_anew()
+        self._unwanted.clear()
+        self._due = dict.fromkeys(key for key in self._followed if key not in self._waiting)
 
     # -- the loop
 
@@ -191,14 +224,14 @@ class Fetcher:
             self._is_interrupted = False
             if not self._followed:
                 self.peer.close()
-                self._session.begin_anew()
+                self._begin_anew()
                 await self._changed.wait()
                 continue
             try:
                 await self._fetch_once()
                 self._lost_in_a_row = 0
             except PeerLost as error:
-                self._session.begin_anew()
+                self._begin_anew()
                 if self._is_interrupted:
                     continue
                 if self._followed:
@@ -207,44 +240,68 @@ class Fetcher:
                 self._lost_in_a_row += 1
             except Exception:
                 logger.exception("a bug in the broker, met while following broker %d", self._leader_id)
-                self._session.begin_anew()
+                self._begin_anew()
                 await asyncio.sleep(self._retry_s(self._lost_in_a_row))
                 self._lost_in_a_row += 1
 
     async def _fetch_once(self) -> None:
         now = asyncio.get_running_loop().time()
-        ready = {key: one for key, one in self._followed.items() if one.waits_until <= now}
-        if not ready:
-            await self._wait_until(min(one.waits_until for one in self._followed.values()))
+        self._look_around(now)
+        waits_until = min((one.waits_until for one in self._waiting.values()), default=None)
+        if waits_until is not None and len(self._waiting) == len(self._followed):
+            await self._wait_until(waits_until)
             return
-        places = {key: one.place() for key, one in ready.items()}
-        fetchers, values = self._fetchers, self._fetchers.values()
-        limits = Limits(
-            values.replica_fetch_wait_max_ms,
-            values.replica_fetch_min_bytes,
-            values.replica_fetch_response_max_bytes,
-            values.replica_fetch_max_bytes,
-        )
-        request = self._session.request(places, limits, fetchers.broker_id, fetchers.broker_epoch())
-        timeout_s = values.replica_socket_timeout_ms / 1000
+        request = self._request(None if waits_until is None else waits_until - now)
+        timeout_s = self._fetchers.values().replica_socket_timeout_ms / 1000
         self._is_asking = True
         try:
             response: FetchResponse = await self.peer.ask(request, FETCH_VERSION, timeout_s)
         finally:
             self._is_asking = False
         if response.error_code in SESSION_ERRORS:
-            self._session.begin_anew()
+            self._begin_anew()
             return
         if response.error_code != ErrorCode.NONE:
             raise PeerLost(f"broker {self._leader_id} refuses to be followed: error {response.error_code}")
-        self._session.answered(response.session_id)
+        places = self._session.known
+        if not self._session.answered(response.session_id):
+            self._begin_anew()
         for topic in response.responses:
             for data in topic.partitions:
                 key = Key(topic.topic_id, data.partition_index)
-                is_wanted = key in ready and self._followed.get(key) is ready[key]
-                if not is_wanted or not await self._take(ready[key], places[key], data):
+                followed, place = self._followed.get(key), places.get(key)
+                if followed is None or place is None or not await self._take(followed, place, data):
                     # The leader will not tell again within the session what it thinks we have heard.
-                    self._session.begin_anew()
+                    self._begin_anew()
+                elif key in self._followed and key not in self._waiting:
+                    self._due[key] = None
+
+    def _look_around(self, now: float) -> None:
+        """Whose time has come; and, now and then, where retention has raised the log start offset."""
+        for key in [key for key, one in self._waiting.items() if one.waits_until <= now]:
+            self._want(key)
+        if now - self._looked_s >= LOOK_AROUND_S:
+            self._looked_s = now
+            for key, place in self._session.known.items():
+                followed = self._followed.get(key)
+                if followed is not None and followed.log.log_start_offset != place.log_start_offset:
+                    self._due[key] = None
+
+    def _request(self, at_most_s: float | None) -> FetchRequest:
+        """Held back by the leader no longer than that."""
+        fetchers, values = self._fetchers, self._fetchers.values()
+        max_wait_ms = values.replica_fetch_wait_max_ms
+        if at_most_s is not None:
+            max_wait_ms = min(max_wait_ms, int(at_most_s * 1000) + 1)
+        limits = Limits(
+            max_wait_ms,
+            values.replica_fetch_min_bytes,
+            values.replica_fetch_response_max_bytes,
+            values.replica_fetch_max_bytes,
+        )
+        places = {key: self._followed[key].place() for key in self._due}
+        unwanted, self._due, self._unwanted = self._unwanted, {}, {}
+        return self._session.request(places, unwanted, limits, fetchers.broker_id, fetchers.broker_epoch())
 
     async def _wait_until(self, when: float) -> None:
         """Or until something else is to be followed."""
@@ -272,10 +329,12 @@ class Fetcher:
                 return True
             elif data.diverging_epoch is not None:
                 self._truncate(followed, data.diverging_epoch)
+                return False  # the high watermark beside it has not been heard
             else:
                 self._append(followed, data)
         except StorageError:
-            self._followed.pop(Key(followed.partition.topic_id, followed.partition.index), None)
+            self._followed.pop(followed.key, None)
+            self._leave_out(followed.key)
         except KafkaError as error:
             self._failed(followed, str(error))
         else:
@@ -286,6 +345,8 @@ class Fetcher:
         delay_s = self._retry_s(followed.failures)
         followed.failures += 1
         followed.waits_until = asyncio.get_running_loop().time() + delay_s
+        self._leave_out(followed.key)
+        self._waiting[followed.key] = followed
         if followed.failures in TOLD_FAILURES:
             logger.warning(
                 "%s cannot be followed, tried %d times: %s", followed.partition, followed.failures, why

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from kbroker.fetch_sessions import PartitionKey
+from kbroker.follower_sessions import FollowerSession
 from kbroker.measures import Traffic, TrafficByTopic
 from kbroker.partition import Leadership
 from kbroker.produced_batches import ProduceRules
@@ -70,6 +72,7 @@ class HostedPartition:
     __slots__ = (
         "appends",
         "fetches",
+        "follower_sessions",
         "in_sync_replicas",
         "index",
         "leader_epoch",
@@ -82,6 +85,7 @@ class HostedPartition:
         "replicas",
         "rules",
         "staged",
+        "told_log_start_offset",
         "topic",
         "topic_id",
         "traffic",
@@ -110,7 +114,10 @@ class HostedPartition:
         self.fetches: dict[Callable[[int], object], None] = {}
         """Called with the number of bytes that have become visible, or 0 for any other change."""
         self.appends: dict[Callable[[int], object], None] = {}
-        """The same for followers, who see what has been appended."""
+        """The same for followers outside of a session, who see what has been appended."""
+        self.told_log_start_offset = -1
+        self.follower_sessions: dict[FollowerSession, PartitionKey] = {}
+        """Those for which it is settled or was, with what they call it."""
         self.waiting_for_replicas: deque[tuple[int, Callable[[KafkaError | None], object]]] = deque()
 
     def __repr__(self) -> str:
@@ -133,8 +140,18 @@ class HostedPartition:
             told(visible_bytes)
 
     def wake_followers(self, appended_bytes: int) -> None:
+        """Tell every follower that waits here."""
         for told in list(self.appends):
             told(appended_bytes)
+        for session, key in list(self.follower_sessions.items()):
+            session.due[key] = None
+            if session.wake is not None:
+                session.wake(appended_bytes)
+
+    def is_news(self) -> None:
+        """Followers are to be told something when they ask next."""
+        for session, key in self.follower_sessions.items():
+            session.due[key] = None
 
 
 class Others(NamedTuple):
@@ -226,6 +243,7 @@ class ReplicaManager:
         led_before = partition.leader_id == self._broker_id
         partition.leader_id, partition.leader_epoch = state.leader, state.leader_epoch
         partition.partition_epoch = state.partition_epoch
+        partition.is_news()
         if state.leader == self._broker_id:
             self._lead(partition, state, is_news=epochs != epochs_before or not led_before)
         else:
@@ -378,7 +396,7 @@ class ReplicaManager:
         except KafkaError as error:
             outcomes = [error] * len(staged)
         self.advance_high_watermark(partition, visible_bytes)
-        if partition.appends:
+        if partition.appends or partition.follower_sessions:
             partition.wake_followers(visible_bytes)
         for (_, _, appended), outcome in zip(staged, outcomes, strict=True):
             appended(outcome)
@@ -409,6 +427,8 @@ class ReplicaManager:
                 partition.wake(visible_bytes)
             if self.tells_high_watermark:
                 partition.wake_followers(LOOK_AGAIN)
+            elif partition.follower_sessions:
+                partition.is_news()
 
     # -- followers
 
@@ -438,12 +458,16 @@ class ReplicaManager:
         for partition in self._partitions.values():
             leadership = partition.leadership
             if leadership is not None:
+                if partition.told_log_start_offset != partition.log.log_start_offset:
+                    partition.told_log_start_offset = partition.log.log_start_offset
+                    partition.is_news()  # retention has been there
                 left = leadership.shrinkage(partition.log.log_end_offset, now_ms, lag_time_max_ms)
                 if left is not None:
                     self.others.propose(partition, left)
 
     def in_sync_changed(self, partition: HostedPartition) -> None:
         """The controller has settled who is in sync."""
+        partition.is_news()
         if partition.leadership is None:
             return
         more = len(partition.leadership.isr) - len(partition.in_sync_replicas)

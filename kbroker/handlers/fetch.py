@@ -6,6 +6,8 @@
   parked with the partitions it asked for, and read again when enough has become visible or the time is over
   (conformance 55).
 - The first partition with data gives at least one whole batch, whatever the limits say (56).
+- Of what a follower asks for in a session, only that is read which may have news for it
+  (`kbroker.follower_sessions`).
 - Followers see everything. What one asks for tells what it has (`ReplicaManager.fetched`); it is woken by
   what is appended, not by what is committed. Where consumers are sent to followers, those are told at once of
   a high watermark that is new to them.
@@ -24,7 +26,8 @@ from typing import TYPE_CHECKING
 
 from kbroker.closest_replica import closest
 from kbroker.context import Context, Parked
-from kbroker.fetch_sessions import NOTHING_TOLD, Plan, Wanted
+from kbroker.fetch_sessions import NOTHING_TOLD, Plan, Session, Wanted
+from kbroker.follower_sessions import FollowerSession
 from kbroker.replica_manager import HostedPartition
 from storage.log import UnifiedLog
 from storage.reading import Isolation, ReadResult, check_offset
@@ -53,11 +56,16 @@ UNKNOWN = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOP
 
 def fetch(broker: Broker, context: Context, request: FetchRequest) -> FetchResponse | Parked:
     try:
-        plan = broker.fetch_sessions.plan(request, context.api_version, broker.now_ms())
+        replica_id, replica_epoch = replica_of(context.api_version, request)
+        make = Session if replica_id < 0 else FollowerSession
+        plan = broker.fetch_sessions.plan(request, context.api_version, broker.now_ms(), make)
+        if isinstance(plan.session, FollowerSession):
+            plan = plan._replace(wanted=plan.session.asked_in(replica_epoch))
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
     fetching = _Fetching(broker, context, request, plan)
     fetching.read()
+    fetching.heard()
     if fetching.may_leave or request.max_wait_ms <= 0:
         return fetching.response()
     return fetching.park(request.max_wait_ms)
@@ -70,6 +78,7 @@ class _Fetching:
         "_broker",
         "_by_id",
         "_find",
+        "_followers_session",
         "_found",
         "_is_new",
         "_isolation",
@@ -93,6 +102,8 @@ class _Fetching:
         committed = request.isolation_level == READ_COMMITTED
         self._broker = broker
         self._plan = plan
+        session = plan.session
+        self._followers_session = session if isinstance(session, FollowerSession) else None
         self._by_id = version >= 13
         self._isolation = Isolation.COMMITTED if committed else Isolation.HIGH_WATERMARK
         self._replica_id, self._replica_epoch = replica_of(version, request)
@@ -134,8 +145,18 @@ class _Fetching:
                 self.may_leave = True
         self._is_new = False
         self._visible = size
-        nothing_to_wait_for = all(data.error_code in UNKNOWN for data in self._found)
-        self.may_leave |= size >= self._min_bytes or nothing_to_wait_for
+        self.may_leave |= size >= self._min_bytes or self._has_nothing_to_wait_for()
+
+    def _has_nothing_to_wait_for(self) -> bool:
+        session = self._followers_session
+        if session is not None and len(session.due) < len(session.wanted):
+            return False
+        return all(data.error_code in UNKNOWN for data in self._found)
+
+    def heard(self) -> None:
+        """A follower that asks still has what it need not ask for."""
+        if self._followers_session is not None:
+            self._followers_session.heard.at_ms = self._broker.replicas.others.steady_ms()
 
     def _is_watermark_news(self, wanted: Wanted, data: PartitionData) -> bool:
         session = self._plan.session
@@ -193,14 +214,25 @@ class _Fetching:
     def park(self, max_wait_ms: int) -> Parked:
         """Wait for the partitions that may still give something."""
         self._parked = Parked()
+        session = self._followers_session
+        if session is not None:
+            session.wake = self._changed
         for wanted in self._plan.wanted:
-            topic = self._broker.replicas.topic_name(wanted.topic_id) if self._by_id else wanted.topic
-            partition = self._broker.replicas.find(topic or "", wanted.partition)
-            if partition is not None:
+            partition = self._hosted(wanted)
+            if partition is None:
+                continue
+            if session is not None:
+                session.watch(wanted.key, partition)
+            else:
                 self._waiting_at(partition)[self._changed] = None
                 self._watched.append(partition)
         self._timer = self._broker.call_later_ms(max_wait_ms, self._answer)
         return self._parked
+
+    def _hosted(self, wanted: Wanted) -> HostedPartition | None:
+        replicas = self._broker.replicas
+        topic = replicas.topic_name(wanted.topic_id) if self._by_id else wanted.topic
+        return replicas.find(topic or "", wanted.partition)
 
     def _waiting_at(self, partition: HostedPartition) -> dict[Callable[[int], object], None]:
         return partition.appends if self._replica_id >= 0 else partition.fetches
@@ -209,17 +241,24 @@ class _Fetching:
         """Something became visible, or (0) the partition is no longer what it was."""
         self._visible += visible_bytes
         if not visible_bytes or self._visible >= self._min_bytes:
-            self.read()
+            self._read_again()
             if self.may_leave or not visible_bytes:
                 self._complete()
 
     def _answer(self) -> None:
         """The time is over."""
-        self.read()
+        self._read_again()
         self._complete()
+
+    def _read_again(self) -> None:
+        if self._followers_session is not None:
+            self._plan = self._plan._replace(wanted=self._followers_session.asks())
+        self.read()
 
     def _complete(self) -> None:
         self._timer.cancel()
+        if self._followers_session is not None:
+            self._followers_session.wake = None
         for partition in self._watched:
             self._waiting_at(partition).pop(self._changed, None)
         self._parked.complete(self.response())
@@ -228,8 +267,7 @@ class _Fetching:
 
     def _count(self, wanted: Wanted, size: int) -> None:
         """What leaves for consumers, and for followers."""
-        topic = self._broker.replicas.topic_name(wanted.topic_id) if self._by_id else wanted.topic
-        partition = self._broker.replicas.find(topic or "", wanted.partition)
+        partition = self._hosted(wanted)
         if partition is None:
             return
         if self._replica_id >= 0:
@@ -242,7 +280,10 @@ class _Fetching:
         topics: list[FetchableTopicResponse] = []
         latest: FetchableTopicResponse | None = None
         for wanted, data in zip(self._plan.wanted, self._found, strict=True):
-            if session is not None and not session.changed(wanted.key, data) and incremental:
+            is_news = session is None or session.changed(wanted.key, data)
+            if self._followers_session is not None and not data.error_code and not data.records:
+                self._settle(self._followers_session, wanted)
+            if not is_news and incremental:
                 continue
             if latest is None or (latest.topic, latest.topic_id) != (wanted.topic, wanted.topic_id):
                 latest = FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[])
@@ -251,6 +292,17 @@ class _Fetching:
             if data.records:
                 self._count(wanted, len(data.records))
         return FetchResponse(session_id=self._plan.session_id, responses=topics)
+
+    def _settle(self, session: FollowerSession, wanted: Wanted) -> None:
+        """If nothing more can be said to the follower, and nothing more learned from it."""
+        partition = self._hosted(wanted)
+        if partition is None or partition.leadership is None:
+            return
+        log, leadership, replica = partition.log, partition.leadership, self._replica_id
+        end = wanted.fetch_offset
+        if end == log.log_end_offset == log.high_watermark and leadership.is_settled(replica, end):
+            leadership.followers[replica].heard = session.heard
+            session.settle(wanted.key, partition)
 
 
 def replica_of(version: int, request: FetchRequest) -> tuple[int, int]:

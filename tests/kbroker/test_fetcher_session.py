@@ -16,7 +16,8 @@ PLACES = st.builds(Place, st.integers(0, 5), st.just(3), st.just(3), st.just(0))
 
 
 def ask(session: FetcherSession, wanted: dict[Key, Place]) -> FetchRequest:
-    return session.request(wanted, LIMITS, 2, 77)
+    gone = [key for key in session.known if key not in wanted]
+    return session.request(wanted, gone, LIMITS, 2, 77)
 
 
 def test_a_request_says_what_has_changed() -> None:

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kbroker.partition import Leadership
+from kbroker.partition import Follower, Heard, Leadership
 
 LAG_MS = 100
 
@@ -229,3 +229,31 @@ class PartitionWithController(RuleBasedStateMachine):
 
 PartitionWithController.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestPartitionWithController = PartitionWithController.TestCase
+
+
+def test_a_follower_that_asks_on_without_a_word_has_what_it_had() -> None:
+    """And no more: what is appended it has once it says so."""
+    follower = Follower()
+    follower.fetched(5, 5, 100, 1)
+    follower.heard = heard = Heard()
+    heard.at_ms = 900
+    assert follower.is_in_time(6, 1000, 200), "it had everything 100 ms ago"
+    assert not follower.is_in_time(6, 1200, 200)
+    follower.fetched(5, 6, 1300, 1)
+    assert follower.caught_up_ms == 900
+    heard.at_ms = 1400
+    assert follower.last_caught_up_ms == 900, "from here on it speaks for itself"
+
+
+def test_a_follower_is_settled_where_its_fetches_tell_nothing_new() -> None:
+    leadership = Leadership(1, lambda broker_id: True)
+    leadership.ordered([1, 2], [1, 2], 0, 0, is_new=True)
+    assert not leadership.is_settled(2, 0), "it has not fetched yet"
+    leadership.fetched(2, 3, 3, 10)
+    assert leadership.is_settled(2, 3)
+    assert not leadership.is_settled(2, 4)
+    assert not leadership.is_settled(9, 3)
+    leadership.propose([1])
+    assert not leadership.is_settled(2, 3)
+    leadership.settled([1])
+    assert not leadership.is_settled(2, 3), "it may join again"
