@@ -16,10 +16,10 @@ from wire.api.delete_topics import DeleteTopicsRequest
 from wire.api.elect_leaders import ElectLeadersRequest
 from wire.errors import ErrorCode
 
-MOVED = ("t", "loose")
-
 
 class Admin(Client):
+    moved: tuple[str, ...] = ("t",)
+    """Topics of which partition 0 is moved."""
     _topics = 0
 
     async def run(self) -> None:
@@ -60,13 +60,13 @@ class Admin(Client):
     async def _reassign(self) -> None:
         count = len(self.cluster.nodes)
         replicas = self.chance.sample(range(1, count + 1), 3)
-        topic, index = self.chance.choice(MOVED), 0
+        topic, index = self.chance.choice(self.moved), 0
         self.history.note("reassign", topic, index, replicas)
         await self._order(_reassignment(topic, index, replicas), 0)
 
     async def _cancel(self) -> None:
         self.history.note("cancel reassignment")
-        await self._order(_reassignment(self.chance.choice(MOVED), 0, None), 0)
+        await self._order(_reassignment(self.chance.choice(self.moved), 0, None), 0)
 
     async def _elect(self) -> None:
         self.history.note("elect preferred leaders")

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
 from typing import Any
 
 from kbroker.peer import Address, Peer, PeerLost
 from tests.sim.cluster import PORT, Cluster
 from tests.sim.history import History, Place, Sent
 from tests.sim.loop import Process
-from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from wire.api.init_producer_id import InitProducerIdRequest
 from wire.api.metadata import MetadataRequest, MetadataRequestTopic
 from wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -51,12 +52,16 @@ it. A snapshot has only the last batch of each producer, as Kafka's has; an olde
 class Client:
     """Knows who leads what, as brokers say."""
 
-    def __init__(self, cluster: Cluster, history: History, name: str, seed: int) -> None:
+    def __init__(
+        self, cluster: Cluster, history: History, name: str, seed: int, process: Process | None = None
+    ) -> None:
+        """Without a process it has one of its own."""
         self.cluster = cluster
         self.history = history
         self.name = name
+        self.seed = seed
         self.chance = random.Random(f"{seed} {name}")
-        self.process = Process(cluster.loop, name)
+        self.process = process or Process(cluster.loop, name)
         self.is_stopping = False
         self._peers: dict[tuple[int, str], Peer] = {}
         self._leaders: dict[Place, tuple[int, int]] = {}
@@ -100,6 +105,35 @@ class Client:
         for found in response.topics[0].partitions:
             if found.partition_index == place[1] and found.leader_id > 0:
                 self._leaders[place] = found.leader_id, found.leader_epoch
+
+    async def fetch(
+        self, place: Place, offset: int, *, isolation_level: int = 0, max_wait_ms: int = 300
+    ) -> PartitionData | None:
+        """What its leader gives; None where it gives nothing, for whatever reason."""
+        broker_id, leader_epoch = await self.leader(place)
+        wanted = FetchPartition(
+            partition=place[1],
+            current_leader_epoch=leader_epoch,
+            fetch_offset=offset,
+            partition_max_bytes=1 << 16,
+        )
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            isolation_level=isolation_level,
+            topics=[FetchTopic(topic=place[0], partitions=[wanted])],
+        )
+        try:
+            response = await self.ask(broker_id, request, FETCH_VERSION)
+        except PeerLost:
+            self.forget(place)
+            return None
+        answer: PartitionData = response.responses[0].partitions[0]
+        if answer.error_code != ErrorCode.NONE:
+            self.history.note("not read", self.name, answer.error_code)
+            self.forget(place)
+            return None
+        return answer
 
     async def pause(self, most_s: float) -> None:
         await asyncio.sleep(most_s * (0.2 + self.chance.random()))
@@ -230,40 +264,33 @@ class Consumer(Client):
 
     async def poll(self) -> bool:
         """Whether there was something."""
-        broker_id, leader_epoch = await self.leader(self.place)
-        wanted = FetchPartition(
-            partition=self.place[1],
-            current_leader_epoch=leader_epoch,
-            fetch_offset=self.offset,
-            partition_max_bytes=1 << 16,
-        )
-        request = FetchRequest(
-            max_wait_ms=300,
-            min_bytes=1,
-            topics=[FetchTopic(topic=self.place[0], partitions=[wanted])],
-        )
-        try:
-            response = await self.ask(broker_id, request, FETCH_VERSION)
-        except PeerLost:
-            self.forget(self.place)
-            return False
-        answer = response.responses[0].partitions[0]
-        if answer.error_code != ErrorCode.NONE:
-            self.history.note("not read", self.name, answer.error_code)
-            self.forget(self.place)
-            return False
-        return self._take(bytes(answer.records or b""))
-
-    def _take(self, data: bytes) -> bool:
         before = self.offset
-        for position, header in batch_headers(data):
-            for record in records(data, position, header):
-                if record.offset < self.offset:
-                    continue
-                if record.offset > self.offset:
-                    self.history.broken("poll skip", f"{self.name}: {record.offset} after {self.offset - 1}")
-                self.offset = record.offset + 1
-                self.seen[record.offset] = bytes(record.value or b"")
-                if self.checks:
-                    self.history.read(self.name, self.place, record.offset, self.seen[record.offset])
+        answer = await self.fetch(self.place, self.offset)
+        if answer is not None:
+            self.take(answer)
         return self.offset > before
+
+    def take(self, answer: PartitionData) -> None:
+        for offset, value in self.read(bytes(answer.records or b"")):
+            if value is None:
+                continue
+            self.seen[offset] = value
+            if self.checks:
+                self.history.read(self.name, self.place, offset, value)
+
+    def read(self, data: bytes) -> Iterator[tuple[int, bytes | None]]:
+        """Goes on from `offset`, record by record; markers have no value."""
+        for offset, value in values(data):
+            if offset < self.offset:
+                continue
+            if offset > self.offset:
+                self.history.broken("poll skip", f"{self.name}: {offset} after {self.offset - 1}")
+            self.offset = offset + 1
+            yield offset, value
+
+
+def values(data: bytes) -> Iterator[tuple[int, bytes | None]]:
+    """All records by offset; markers without a value."""
+    for position, header in batch_headers(data):
+        for record in records(data, position, header):
+            yield record.offset, None if header.is_control else bytes(record.value or b"")

@@ -10,7 +10,8 @@ is kept in `violations`, each under the name of an anomaly:
     phantom               a value stored although its refusal said that it was not
     stale group read      a committed offset that has gone back
     double ownership      two owners of a partition in one generation of a group
-    unseen                acknowledged, and not read by a consumer that has come to the end
+    late commit           taken from a generation although a later one had its assignment
+    unseen                acknowledged or committed, and not read by a consumer that has come to the end
 
 The digest is over everything that was noted, with its virtual time.
 """
@@ -63,6 +64,8 @@ class History:
         self._at: dict[tuple[Place, int], bytes] = {}
         self._committed: dict[tuple[str, Place], int] = {}
         self._owners: dict[tuple[str, int, Place], str] = {}
+        self._generations: dict[str, int] = {}
+        self._consumed: dict[tuple[str, Place], dict[int, bytes]] = {}
 
     @property
     def digest(self) -> str:
@@ -118,11 +121,27 @@ class History:
         if offset < known:
             self.broken("stale group read", f"{group} {place}: {offset}, after {known} was committed")
 
+    def in_generation(self, group: str, generation: int) -> None:
+        """A member has its assignment."""
+        self._generations[group] = max(generation, self.latest_generation(group))
+
+    def latest_generation(self, group: str) -> int:
+        return self._generations.get(group, -1)
+
+    def late_commit(self, group: str, generation: int, latest: int) -> None:
+        """`latest` is the generation that had its assignments before the commit was asked for."""
+        if generation < latest:
+            self.broken("late commit", f"{group}: generation {generation}, after {latest} had begun")
+
     def owns(self, group: str, generation: int, place: Place, member: str) -> None:
         owner = self._owners.setdefault((group, generation, place), member)
         if owner != member:
             both = f"{owner} and {member}"
             self.broken("double ownership", f"{group}, generation {generation}, {place}: {both}")
+
+    def consumed(self, group: str, member: str, place: Place, offset: int, value: bytes) -> None:
+        self.read(member, place, offset, value)
+        self._consumed.setdefault((group, place), {})[offset] = value
 
     # -- the end
 
@@ -164,3 +183,10 @@ class History:
             is_promised = sent.place == place and sent.fate is Fate.ACKNOWLEDGED and sent.acks == -1
             if is_promised and sent.offset >= 0 and seen.get(sent.offset) != sent.value:
                 self.broken("unseen", f"{place} {sent.offset}: {sent.value!r}")
+
+    def consumed_at_end(self, group: str, place: Place, stored: Mapping[int, bytes]) -> None:
+        """A group has committed everything, so its members have read it, at least once."""
+        consumed = self._consumed.get((group, place), {})
+        for offset, value in stored.items():
+            if consumed.get(offset) != value:
+                self.broken("unseen", f"{group} {place} {offset}: {value!r}")

@@ -1,12 +1,13 @@
 """Bugs on purpose, one at a time: what the checkers of the simulation are to find.
 
-Each replaces a function of the source while a run lasts. `PLANTED` has those that a few seeds find; the fence
-of a controller's writes, and orders to a broker's earlier life, are met too seldom for that (`SELDOM`).
+Each replaces a function of the source while a run lasts. `PLANTED` and the two after it have those that a few
+seeds find; `SELDOM` those that are met too seldom for that: it takes a controller or coordinator that dies, or
+is replaced, in one moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
@@ -18,6 +19,14 @@ from controller.state import LeaderAndIsr
 from controller.znodes import ControllerEpoch
 from kbroker import replica_fetcher
 from kbroker.broker import Broker
+from kbroker.coordinator_runtime import Shard
+from kbroker.coordinators import transaction_end
+from kbroker.coordinators.classic_group import ClassicGroup
+from kbroker.coordinators.groups import Groups
+from kbroker.coordinators.offsets import Offsets
+from kbroker.coordinators.step import Step
+from kbroker.coordinators.transaction import State
+from kbroker.coordinators.transactions import Transactions
 from kbroker.isr_changes import IsrChanges
 from kbroker.partition import Leadership
 from kbroker.replica_manager import HostedPartition, ReplicaManager
@@ -25,6 +34,7 @@ from storage import reading
 from storage.log import UnifiedLog
 from storage.producer_state import ProducerState
 from storage.reading import Isolation
+from wire.errors import ErrorCode
 
 Bug = Callable[[], Any]
 
@@ -110,6 +120,133 @@ def elect_without_a_new_leader_epoch() -> Any:
     return patch.object(LeaderAndIsr, "next", next_epoch)
 
 
+# -- of transactions
+
+
+def skip_an_aborted_entry() -> Any:
+    aborted_transactions = reading.aborted_transactions
+
+    def all_but_the_first(*arguments: Any) -> Any:
+        return aborted_transactions(*arguments)[1:]
+
+    return patch.object(reading, "aborted_transactions", all_but_the_first)
+
+
+def serve_one_beyond_the_last_stable_offset() -> Any:
+    def visible_end(log: UnifiedLog, isolation: Isolation) -> int:
+        if isolation is Isolation.COMMITTED:
+            return min(log.last_stable_offset + 1, log.high_watermark)
+        return log.high_watermark if isolation is Isolation.HIGH_WATERMARK else log.log_end_offset
+
+    return patch.object(reading, "visible_end", visible_end)
+
+
+def call_everything_stable() -> Any:
+    return patch.object(UnifiedLog, "last_stable_offset", property(lambda log: log.high_watermark))
+
+
+def write_markers_twice() -> Any:
+    module = import_module("kbroker.handlers.write_txn_markers")
+    write = module.write
+
+    def twice(broker: Any, marker: Any, partition: Any, told: Any) -> None:
+        write(broker, marker, partition, lambda error: None)
+        write(broker, marker, partition, told)
+
+    return patch.multiple(module, write=twice, has_marker=lambda partition, marker: False)
+
+
+def end_the_next_transaction() -> Any:
+    """By an EndTxn that comes late."""
+    is_to_be_decided = transaction_end.is_to_be_decided
+
+    def whatever_its_epoch(transaction: Any, request: Any, client_version: int) -> bool:
+        if transaction.state is State.ONGOING:
+            return True
+        return is_to_be_decided(transaction, request, client_version)
+
+    return patch.object(transaction_end, "is_to_be_decided", whatever_its_epoch)
+
+
+def show_pending_offsets() -> Any:
+    replay = Offsets.replay
+
+    def at_once(self: Any, key: Any, value: Any, record_offset: int, producer_id: int = -1) -> None:
+        replay(self, key, value, record_offset)
+
+    return patch.object(Offsets, "replay", at_once)
+
+
+def answer_before_it_is_safe() -> Any:
+    """Whatever a coordinator has decided."""
+
+    def reply(self: Any, replies: Any) -> None:
+        for parked, response in replies:
+            parked.complete(response)
+
+    return patch.object(Shard, "_reply", reply)
+
+
+def write_markers_before_the_decision_is_safe() -> Any:
+    def at_once(self: Any, markers: Any) -> None:
+        for one in markers:
+            self._carry_out(self, one)
+
+    return patch.object(Shard, "_write_when_safe", at_once)
+
+
+def forget_what_was_decided() -> Any:
+    """When another broker takes over."""
+
+    def loaded(self: Any, now_ms: int) -> Step:
+        return Step(now_ms)
+
+    return patch.object(Transactions, "loaded", loaded)
+
+
+# -- of groups
+
+
+def keep_the_generation() -> Any:
+    begin_generation = ClassicGroup.begin_generation
+
+    def begin_it_again(self: Any, now_ms: int) -> None:
+        self.generation = max(self.generation - 1, 0)
+        begin_generation(self, now_ms)
+
+    return patch.object(ClassicGroup, "begin_generation", begin_it_again)
+
+
+def take_commits_from_every_generation() -> Any:
+    def check_commit(self: Any, *arguments: Any, **named: Any) -> ErrorCode:
+        return ErrorCode.NONE
+
+    return patch.object(ClassicGroup, "check_commit", check_commit)
+
+
+def forget_generations() -> Any:
+    """When another broker takes over."""
+    loaded = Groups.loaded
+
+    def without_metadata(self: Any, now_ms: int) -> Step:
+        self._metadata.clear()
+        return loaded(self, now_ms)
+
+    return patch.object(Groups, "loaded", without_metadata)
+
+
+def forget_offsets() -> Any:
+    """When another broker takes over: those of the groups that it knows members of."""
+    loaded = Groups.loaded
+
+    def without_offsets(self: Any, now_ms: int) -> Step:
+        for group_id in self._metadata:
+            self.offsets._committed.pop(group_id, None)
+        return loaded(self, now_ms)
+
+    return patch.object(Groups, "loaded", without_offsets)
+
+
 PLANTED: tuple[Bug, ...] = (
     acknowledge_before_the_replicas_have_it,
     advance_the_high_watermark_without_the_isr,
@@ -123,4 +260,27 @@ PLANTED: tuple[Bug, ...] = (
     elect_without_a_new_leader_epoch,
 )
 
-SELDOM: tuple[Bug, ...] = (write_without_the_fence, take_orders_to_an_earlier_life)
+SELDOM: tuple[Bug, ...] = (
+    write_without_the_fence,
+    take_orders_to_an_earlier_life,
+    answer_before_it_is_safe,
+    write_markers_before_the_decision_is_safe,
+)
+
+PLANTED_IN_GROUPS: Mapping[Bug, str] = {
+    keep_the_generation: "double ownership",
+    forget_generations: "double ownership",
+    take_commits_from_every_generation: "late commit",
+    forget_offsets: "stale group read",
+}
+"""With the anomaly that tells of it."""
+
+PLANTED_IN_TRANSACTIONS: Mapping[Bug, str] = {
+    skip_an_aborted_entry: "pre-committed read",
+    serve_one_beyond_the_last_stable_offset: "pre-committed read",
+    call_everything_stable: "pre-committed read",
+    write_markers_twice: "wrong marker",
+    end_the_next_transaction: "late end",
+    show_pending_offsets: "leaked offset",
+    forget_what_was_decided: "stuck",
+}

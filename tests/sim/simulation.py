@@ -21,14 +21,14 @@ from storage.findings import Severity
 from storage.log import UnifiedLog
 from storage.reading import Isolation
 from tests.sim.admin import Admin
-from tests.sim.clients import Client, Consumer, Producer
+from tests.sim.clients import Client, Consumer, Producer, values
 from tests.sim.cluster import DATA, Cluster, Node, Stuck
 from tests.sim.faults import Faults
 from tests.sim.history import History, Place
 from tests.sim.loop import SimulatedLoop
 from tests.sim.watcher import Watcher
+from tests.sim.workloads import WORKLOADS, Writer
 from wire.api.update_metadata import UpdateMetadataPartitionState
-from wire.records import batch_headers, records
 
 FAULTY_S = 14.0
 REST_S = 60.0
@@ -51,12 +51,14 @@ class Simulation:
         self.chance = random.Random(f"{seed} faults")
         self.history = History(loop.time)
         brokers = self.chance.choice((3, 3, 3, 4, 5))
-        self.cluster = Cluster(loop, seed, brokers, self.history.note)
+        kind = WORKLOADS[seed % len(WORKLOADS)]
+        self.cluster = Cluster(loop, seed, brokers, self.history.note, **kind.properties)
+        self.workload = kind(self.cluster, self.history, seed, [(TOPIC, 0), (TOPIC, 1)])
         self.watcher = Watcher(self.cluster, self.history)
         self.watcher.volatile.add(LONELY)
         self.faults = Faults(self.cluster, self.history, self.chance)
         self.admin = Admin(self.cluster, self.history, "admin", seed)
-        self.producers: list[Producer] = []
+        self.producers: list[Writer] = []
         self.consumers: list[Consumer] = []
 
     async def run(self) -> None:
@@ -83,36 +85,48 @@ class Simulation:
         asyncio.create_task(self.watcher.run())  # noqa: RUF006 -- until the end of the loop
         make = self.admin.create
         await make(TOPIC, partitions=2, segment_bytes=str(self.chance.choice((2000, 1 << 20))))
-        await make(LONELY, replication_factor=1)
-        await make(LOOSE, min_insync_replicas="1")
         cluster, history, seed = self.cluster, self.history, self.seed
         for index in range(2):
             place = (TOPIC, index)
-            self.producers += [
+            both = [
                 Producer(cluster, history, f"all-{index}", seed, place),
                 Producer(cluster, history, f"idempotent-{index}", seed, place, idempotent=True),
             ]
+            self.producers += [both[index]] if self.workload.is_beside else both
+            self.consumers.append(Consumer(cluster, history, f"consumer-{index}", seed, place))
+        if not self.workload.is_beside:
+            await self._begin_less_safe()
+        self.admin.moved += self.workload.moved
+        self.producers += await self.workload.begin(self.admin)
+        clients: list[Client] = [*self.producers, *self.consumers, self.admin]
+        for client in clients:
+            client.process.spawn(client.run())  # type: ignore[attr-defined]
+
+    async def _begin_less_safe(self) -> None:
+        """Topics where less is promised."""
+        cluster, history, seed = self.cluster, self.history, self.seed
+        await self.admin.create(LONELY, replication_factor=1)
+        await self.admin.create(LOOSE, min_insync_replicas="1")
+        self.admin.moved += (LOOSE,)
         self.producers += [
             Producer(cluster, history, "one", seed, (LOOSE, 0), acks=1),
             Producer(cluster, history, "loose", seed, (LOOSE, 0)),
             Producer(cluster, history, "lonely", seed, (LONELY, 0)),
         ]
-        places: list[Place] = [(TOPIC, 0), (TOPIC, 1), (LOOSE, 0), (LONELY, 0)]
         self.consumers += [
-            Consumer(cluster, history, f"consumer-{topic}-{index}", seed, (topic, index))
-            for topic, index in places
+            Consumer(cluster, history, f"consumer-{topic}", seed, (topic, 0)) for topic in (LOOSE, LONELY)
         ]
         self.consumers[-1].checks = False
-        clients: list[Client] = [*self.producers, *self.consumers, self.admin]
-        for client in clients:
-            client.process.spawn(client.run())  # type: ignore[attr-defined]
 
     async def _come_to_rest(self) -> None:
         for client in (*self.producers, self.admin):
             client.is_stopping = True
+        self.workload.calm_down()
         until = self.cluster.until
         await until(lambda: all(producer.is_done for producer in self.producers), REST_S, "producers")
         await until(self.cluster.in_sync, REST_S, "in sync")
+        await self.workload.finish(self._ends)
+        await until(self.cluster.in_sync, REST_S, "in sync again")
         ends = self._ends()
 
         def at_the_end() -> bool:
@@ -131,6 +145,7 @@ class Simulation:
 
     def _compare(self) -> None:
         stored: dict[Place, dict[int, bytes]] = {}
+        logs: dict[Place, UnifiedLog] = {}
         for node in self.cluster.nodes:
             for hosted in node.hosted():
                 place = hosted.topic, hosted.index
@@ -138,12 +153,14 @@ class Simulation:
                 if state is None or node.broker_id not in state.replicas:
                     continue  # it was moved away, and that order is on its way
                 mine = contents(hosted.log)
+                logs[place] = hosted.log
                 if stored.setdefault(place, mine) != mine:
                     self.history.broken("divergence", f"{node} has something else in {place}")
         for consumer in self.consumers:
             self.history.compare(consumer.place, stored[consumer.place])
             if consumer.checks:
                 self.history.seen_at_end(consumer.place, consumer.seen)
+        self.workload.compare(stored, logs)
         for node in self.cluster.nodes:
             for finding in check_directory(node.disk, DATA).of(Severity.ERROR):
                 if "-delete/" not in finding.path:  # nobody will read it again
@@ -167,14 +184,12 @@ class Simulation:
 
 
 def contents(log: UnifiedLog) -> dict[int, bytes]:
-    """All values by offset."""
+    """All values by offset, without markers."""
     found: dict[int, bytes] = {}
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         read = log.read(offset, 1 << 24, Isolation.LOG_END)
-        for position, header in batch_headers(read.records):
-            for record in records(read.records, position, header):
-                found[record.offset] = bytes(record.value or b"")
+        found |= {at: value for at, value in values(bytes(read.records)) if value is not None}
         offset = read.next_offset
     return found
 

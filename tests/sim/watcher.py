@@ -1,6 +1,8 @@
 """Looks at all brokers and at the metadata store from above, and says what must never be.
 
-    watermark regress   the high watermark of a leader has gone back within its epoch and life
+    watermark regress   the high watermark of a leader has gone back within its epoch and life, or its last
+                        stable offset has
+    wrong stability     the last stable offset is not where the first open transaction begins
     divergence          two replicas have different batches below both their high watermarks
     incomplete leader   an elected leader lacks what was committed before it
     stale controller    a partition's state was written by a controller that had been replaced, or its epochs
@@ -22,12 +24,34 @@ from storage.errors import StorageError
 from storage.reading import Isolation
 from tests.sim.cluster import Cluster, Node
 from tests.sim.history import History, Place
-from wire.records import batch_headers
+from wire.records import BatchHeader, batch_headers
 
 INTERVAL_S = 0.1
 MOST_BYTES = 1 << 20
 Batch = tuple[int, int, int]
 """Its last offset, its leader epoch, its checksum."""
+
+
+class _Transactions:
+    """Those that are open below the largest high watermark of a partition."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self._open: dict[int, int] = {}
+
+    def take(self, header: BatchHeader) -> None:
+        """One batch after the other; those that were there before do not matter."""
+        if header.base_offset < self.end:
+            return
+        self.end = header.last_offset + 1
+        if header.is_control:
+            self._open.pop(header.producer_id, None)
+        elif header.is_transactional:
+            self._open.setdefault(header.producer_id, header.base_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        return min(self._open.values(), default=self.end)
 
 
 class Watcher:
@@ -37,7 +61,8 @@ class Watcher:
         self._committed: dict[tuple[Place, bytes], dict[int, Batch]] = {}
         self._ends: dict[tuple[Place, bytes], int] = {}
         self._compared: dict[tuple[int, int, Place, bytes], int] = {}
-        self._watermarks: dict[tuple[int, int, Place, bytes, int], int] = {}
+        self._watermarks: dict[tuple[int, int, Place, bytes, int], tuple[int, int]] = {}
+        self._transactions: dict[tuple[Place, bytes], _Transactions] = {}
         self._states: dict[str, tuple[bytes, int, int]] = {}
         self.volatile: set[str] = set()
         """Topics with one replica: what is visible there may still go with the power."""
@@ -62,11 +87,11 @@ class Watcher:
         key = (place, partition.topic_id)
         if partition.leader_id == node.broker_id:
             epoch = (node.broker_id, node.lives, place, partition.topic_id, partition.leader_epoch)
-            before = self._watermarks.get(epoch, -1)
-            if log.high_watermark < before:
-                detail = f"{node} {partition}: {before} to {log.high_watermark}"
-                self._history.broken("watermark regress", detail)
-            self._watermarks[epoch] = log.high_watermark
+            before = self._watermarks.get(epoch, (-1, -1))
+            now = log.high_watermark, log.last_stable_offset
+            if now[0] < before[0] or now[1] < before[1]:
+                self._history.broken("watermark regress", f"{node} {partition}: {before} to {now}")
+            self._watermarks[epoch] = now
             end = self._ends.get(key, 0)
             if log.log_end_offset < end and self._is_latest(partition):
                 detail = f"{node} {partition} ends at {log.log_end_offset}; {end} was committed"
@@ -87,6 +112,7 @@ class Watcher:
         mine = node.broker_id, node.lives, place, partition.topic_id
         offset = max(self._compared.get(mine, 0), log.log_start_offset)
         committed = self._committed.setdefault(key, {})
+        transactions = self._transactions.setdefault(key, _Transactions())
         while offset < log.high_watermark:
             data = log.read(offset, MOST_BYTES, Isolation.LOG_END).records
             for _, header in batch_headers(data):
@@ -97,12 +123,17 @@ class Watcher:
                 if known != batch:
                     detail = f"{node} {partition} at {header.base_offset}: {batch}, elsewhere {known}"
                     self._history.broken("divergence", detail)
+                transactions.take(header)
                 offset = header.last_offset + 1
             else:
                 continue
             break
         self._compared[mine] = offset
         self._ends[key] = max(self._ends.get(key, 0), offset)
+        is_latest = offset == log.high_watermark == transactions.end
+        if is_latest and log.last_stable_offset != transactions.last_stable_offset:
+            detail = f"{log.last_stable_offset} in place of {transactions.last_stable_offset}"
+            self._history.broken("wrong stability", f"{node} {partition}: {detail}")
 
     def look_at_store(self) -> None:
         """After every change: who has written the partitions' states."""

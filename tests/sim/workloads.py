@@ -1,0 +1,188 @@
+"""What takes part in a run beside plain producers and consumers, chosen by its seed: nothing, groups of
+consumers, or transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import ClassVar
+
+from storage.log import UnifiedLog
+from tests.sim.admin import Admin
+from tests.sim.clients import Producer
+from tests.sim.cluster import Cluster
+from tests.sim.copier import Copier, Onlooker
+from tests.sim.groups import Crowd, Member
+from tests.sim.history import History, Place
+from tests.sim.transaction_history import TransactionHistory, decided
+from tests.sim.transactions import CommittedReader, RandomTransactions
+from wire.internal import TRANSACTION_STATE
+
+Until = Callable[[Callable[[], bool], float, str], Awaitable[None]]
+Stored = Mapping[Place, Mapping[int, bytes]]
+
+REST_S = 60.0
+GROUP, COPIERS = "group", "copiers"
+READ, WRITTEN = "read", "written"
+"""The topics that the group reads, and that transactions write to."""
+Writer = Producer | RandomTransactions
+
+
+class Workload:
+    """Nothing beside."""
+
+    properties: ClassVar[Mapping[str, str]] = {}
+    """Of the brokers."""
+    moved: tuple[str, ...] = ()
+    """Topics that the administrator may move."""
+    is_beside = False
+    """Whether there is so much to do that there is less of everything else."""
+
+    def __init__(self, cluster: Cluster, history: History, seed: int, sources: list[Place]) -> None:
+        """`sources` are written to by plain producers, with acks=all."""
+        self.cluster, self.history, self.seed = cluster, history, seed
+        self.sources = sources
+
+    async def begin(self, admin: Admin) -> list[Writer]:
+        """When the topics of the sources are there. Gives who else writes until the faults are over."""
+        return []
+
+    def calm_down(self) -> None:
+        """The faults are over, and so is what clients do to themselves."""
+
+    async def finish(self, ends: Callable[[], Mapping[Place, int]]) -> None:
+        """Everything is in sync, and plain producers are done."""
+
+    def compare(self, stored: Stored, logs: Mapping[Place, UnifiedLog]) -> None:
+        """With what clients were told."""
+
+    async def _members_finish(
+        self, crowd: Crowd, group: str, places: list[Place], ends: Mapping[Place, int]
+    ) -> None:
+        def is_all_committed() -> bool:
+            known = self.history.known_commit
+            return all(known(group, place) >= ends[place] for place in places)
+
+        await self.cluster.until(is_all_committed, REST_S, f"{group} at the end")
+        crowd.dismiss()
+        await self.cluster.until(lambda: crowd.is_gone, REST_S, f"{group} gone")
+
+
+class GroupWorkload(Workload):
+    """One group of consumers, some of them static members."""
+
+    is_beside = True
+    moved = ("__consumer_offsets",)
+
+    async def begin(self, admin: Admin) -> list[Writer]:
+        self._places = [(READ, index) for index in range(4)]
+        await admin.create(READ, partitions=len(self._places))
+        self._crowd = Crowd(self.cluster, self.history, GROUP, self.seed, self._member, most=4)
+        self._crowd.process.spawn(self._crowd.run())
+        return [
+            Producer(self.cluster, self.history, f"read-{index}", self.seed, place, idempotent=index > 1)
+            for index, place in enumerate(self._places)
+        ]
+
+    def _member(self, name: str) -> Member:
+        instance_id = self._crowd.chance.choice((None, None, "static-1", "static-2"))
+        return Member(self.cluster, self.history, name, self.seed, GROUP, self._places, instance_id)
+
+    def calm_down(self) -> None:
+        self._crowd.calm_down()
+
+    async def finish(self, ends: Callable[[], Mapping[Place, int]]) -> None:
+        await self._members_finish(self._crowd, GROUP, self._places, ends())
+
+    def compare(self, stored: Stored, logs: Mapping[Place, UnifiedLog]) -> None:
+        for place in self._places:
+            self.history.compare(place, stored[place])
+            self.history.consumed_at_end(GROUP, place, stored[place])
+
+
+class TransactionWorkload(Workload):
+    """Producers of both versions of the protocol, two with one transactional id, and copiers."""
+
+    properties: ClassVar[Mapping[str, str]] = {
+        "transaction.state.log.num.partitions": "1",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    }
+    is_beside = True
+    moved = (WRITTEN, "__transaction_state", "__consumer_offsets")
+
+    async def begin(self, admin: Admin) -> list[Writer]:
+        cluster, history, seed = self.cluster, self.history, self.seed
+        places = [(WRITTEN, index) for index in range(3)]
+        await admin.create(
+            WRITTEN, partitions=len(places), segment_bytes=admin.chance.choice(("1500", "1000000"))
+        )
+        self._transactions = TransactionHistory(history)
+        writers: list[Writer] = [
+            Producer(cluster, history, "beside", seed, places[0], idempotent=True, pause_s=0.5)
+        ]
+        twins_are_new = admin.chance.random() < 0.5
+        for name, is_new in (
+            ("old", False),
+            ("new", True),
+            ("twin-1", twins_are_new),
+            ("twin-2", twins_are_new),
+        ):
+            writer = RandomTransactions(
+                cluster, history, self._transactions, name, seed, name.partition("-")[0], is_new=is_new
+            )
+            writer.places = tuple(places)
+            writers.append(writer)
+        self._readers = [
+            CommittedReader(cluster, history, f"reader-{index}", seed, (topic, index))
+            for topic, index in places
+        ]
+        for reader in self._readers:
+            reader.transactions = self._transactions
+        self._crowd = Crowd(cluster, history, COPIERS, seed, self._copier, most=2)
+        onlooker = Onlooker(cluster, history, "onlooker", seed, COPIERS, self.sources)
+        onlooker.transactions = self._transactions
+        for client in (*self._readers, self._crowd, onlooker):
+            client.process.spawn(client.run())
+        return writers
+
+    def _copier(self, name: str) -> Copier:
+        is_new = self._crowd.chance.random() < 0.5
+        places = [reader.place for reader in self._readers]
+        return Copier(
+            self.cluster,
+            self.history,
+            self._transactions,
+            name,
+            self.seed,
+            COPIERS,
+            self.sources,
+            places,
+            is_new=is_new,
+        )
+
+    def calm_down(self) -> None:
+        self._crowd.calm_down()
+
+    async def finish(self, ends: Callable[[], Mapping[Place, int]]) -> None:
+        until = self.cluster.until
+        await self._members_finish(self._crowd, COPIERS, self.sources, ends())
+        await until(self._is_stable, REST_S, "all transactions ended")
+        there = ends()
+        await until(lambda: all(one.offset >= there[one.place] for one in self._readers), REST_S, "readers")
+
+    def _is_stable(self) -> bool:
+        logs = [hosted.log for node in self.cluster.nodes for hosted in node.hosted()]
+        return all(log.last_stable_offset == log.log_end_offset for log in logs)
+
+    def compare(self, stored: Stored, logs: Mapping[Place, UnifiedLog]) -> None:
+        decisions = decided(logs[TRANSACTION_STATE, 0])
+        visible = {place: self._transactions.scan(place, log, decisions) for place, log in logs.items()}
+        written = {reader.place: visible[reader.place] for reader in self._readers}
+        for reader in self._readers:
+            self.history.compare(reader.place, stored[reader.place])
+            self._transactions.compare_reader(reader.name, reader.place, reader.seen, written[reader.place])
+        self._transactions.compare(written)
+        self._transactions.compare_copies({place: stored[place] for place in self.sources}, written)
+
+
+WORKLOADS: tuple[type[Workload], ...] = (Workload, GroupWorkload, TransactionWorkload)
