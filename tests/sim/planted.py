@@ -1,8 +1,8 @@
 """Bugs on purpose, one at a time: what the checkers of the simulation are to find.
 
-Each replaces a function of the source while a run lasts. `PLANTED` and the two after it have those that a few
-seeds find; `SELDOM` those that are met too seldom for that: it takes a controller or coordinator that dies, or
-is replaced, in one moment.
+Each replaces a function of the source while a run lasts. `PLANTED` and the two after it have those that a
+few seeds find; `SELDOM` those that are met too seldom for that: it takes a controller or coordinator that
+dies, or is replaced, in one moment.
 """
 
 from __future__ import annotations
