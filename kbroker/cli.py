@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from kbroker import __version__, namesakes
 from kbroker.client.errors import ClientError
@@ -33,6 +34,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+class ArgumentParser(argparse.ArgumentParser):
+    """The command that does not know an argument says so, with its own usage; not `kbroker` with its."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
+
+
 def argument_parser() -> argparse.ArgumentParser:
     from kbroker.commands import (
         check,
@@ -48,7 +59,7 @@ def argument_parser() -> argparse.ArgumentParser:
         transactions,
     )
 
-    parser = argparse.ArgumentParser(prog="kbroker", description="A Kafka-compatible message broker.")
+    parser = ArgumentParser(prog="kbroker", description="A Kafka-compatible message broker.")
     parser.add_argument("--version", action="version", version=f"kbroker {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in (

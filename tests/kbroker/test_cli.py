@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kbroker import __version__
+from kbroker.cli import main
 from tests.kbroker.harness import BrokerProcess, RawClient
 
 
@@ -23,6 +24,13 @@ def kbroker(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_version() -> None:
     result = kbroker("--version")
     assert (result.returncode, result.stdout) == (0, f"kbroker {__version__}\n")
+
+
+def test_the_command_says_what_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["consume", "t", "--count", "3"])
+    assert ended.value.code == 2
+    assert "kbroker consume: error: unrecognized arguments: --count 3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
