@@ -77,6 +77,16 @@ class Node:
         membership = None if self.broker is None else self.broker.membership
         return membership is not None and membership.controller.is_active
 
+    @property
+    def has_offline_logs(self) -> bool:
+        """Whether its broker has given up on some of its logs, and has to be restarted for them."""
+        if self.broker is None:
+            return False
+        logs = self.broker.logs
+        return any(log.offline is not None for log in logs) or any(
+            directory.offline is not None or directory.broken for directory in logs.directories
+        )
+
     def hosted(self) -> list[HostedPartition]:
         return [] if self.broker is None else list(self.broker.replicas)
 
@@ -115,7 +125,7 @@ class Cluster:
 
     async def _serve(self, node: Node, process: Process) -> None:
         chance = random.Random(self.chance.getrandbits(64))
-        machine = SimulatedMachine(process, self.network, node.disk, chance, node.skew_ms)
+        machine = SimulatedMachine(process, self.network, node.disk, chance, lambda: node.skew_ms)
         node.session = Session(
             process, self.tree, self._store_delay, SESSION_TIMEOUT_MS, lambda: self.store_changed()
         )
@@ -166,10 +176,9 @@ class Cluster:
 
     def cut_power(self, node: Node, outcome: Outcome = Outcome.RANDOM) -> None:
         """What was not synced may be lost, and nobody is told that it is gone."""
-        if node.process is None:
-            return
         self.note("power cut", node.broker_id, outcome.name)
-        self.network.power_lost(node.process)
+        if node.process is not None:
+            self.network.power_lost(node.process)
         node.disk.cut_power()
         node.disk = node.disk.after_crash(outcome, self.chance.getrandbits(32))
         self._end(node)
@@ -189,21 +198,24 @@ class Cluster:
             return
         self.note("freeze", node.broker_id, seconds)
         process.stop()
+        timeout_s = SESSION_TIMEOUT_MS / 1000
 
         def expire() -> None:
-            if session is not None and process.is_alive and process.is_stopped:
+            if session is not None and process.is_alive:
                 session.expire()
 
         def thaw() -> None:
-            if not process.is_alive or not process.is_stopped:
+            if not process.is_alive:
                 return
             self.note("thaw", node.broker_id)
             process.go_on()
-            if session is not None and seconds > SESSION_TIMEOUT_MS / 1000:
-                self.loop.in_world(self._store_delay(), session.cut)
-                self.loop.in_world(self._store_delay() + 0.2, session.restore)
+            if session is not None and seconds > timeout_s:
+                delay_s = self._store_delay()
+                self.loop.in_world(delay_s, session.cut)
+                self.loop.in_world(delay_s + 0.2, session.restore)
 
-        self.loop.in_world(SESSION_TIMEOUT_MS / 1000, expire)
+        if seconds > timeout_s:
+            self.loop.in_world(timeout_s, expire)
         self.loop.in_world(seconds, thaw)
 
     def _store_delay(self) -> float:

@@ -3,20 +3,26 @@
 One fault at a time or several at once; at the end of the run all are over. Power cuts are rationed, as Kafka
 promises no more: an acknowledgement of all in-sync replicas means that it is in their page caches. So power
 goes at one broker while every replica is in sync, and nothing else is harmed until it is back in sync; at
-other times only processes die.
+other times only processes die. A disk that does not write what it was given to sync is as good as one without
+power: its machine is restarted. A disk that is full, or refuses other things, makes logs go offline; once it
+is in order, somebody notices and restarts the broker.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import Callable
 
-from tests.sim.cluster import Cluster, Node
+from tests.sim.cluster import MOST_SKEW_MS, Cluster, Node
 from tests.sim.history import History
 from tests.storage.simulated_disk import Outcome
 
 LONGEST_AWAY_S = 6.0
+REFUSED = ("append", "create", "rename", "remove", "truncate", "sync_dir", "open", "read")
+"""What a disk may refuse, without having promised anything."""
+AT = ("*", "*", "*-0/*", "*.log", "*checkpoint*")
 
 
 class Faults:
@@ -25,7 +31,8 @@ class Faults:
         self._history = history
         self._chance = chance
         self._dark: Node | None = None
-        """Who has lost power and is not in sync again."""
+        """Who has lost power, or is going to, and is not in sync again."""
+        self._is_going = False
         self._kinds: list[tuple[int, Callable[[], None]]] = [
             (4, self._kill),
             (3, self._partition),
@@ -38,6 +45,10 @@ class Faults:
             (1, self._slow_network),
             (1, self._slow_store),
             (3, self._cut_power),
+            (2, self._fill_disk),
+            (2, self._break_disk),
+            (1, self._fail_syncs),
+            (1, self._set_clock),
         ]
 
     async def run(self, until_s: float) -> None:
@@ -47,7 +58,7 @@ class Faults:
             if loop.time() > until_s:
                 return
             if self._dark is not None:
-                if not self._dark.is_ready or not self._cluster.in_sync(at_rest=False):
+                if self._is_going or not self._dark.is_ready or not self._cluster.in_sync(at_rest=False):
                     continue
                 self._dark = None
             (fault,) = self._chance.choices(
@@ -62,6 +73,7 @@ class Faults:
         self._cluster.network.slowness = self._cluster.store_slowness = 1.0
         for node in self._cluster.nodes:
             self._restore(node)
+            self._mend_disk(node)
             self._cluster.start(node)
 
     # -- brokers
@@ -109,6 +121,56 @@ class Faults:
             self._dark = node
             self._cluster.cut_power(node, self._chance.choice(list(Outcome)))
             self._come_back(node)
+
+    # -- disks and clocks
+
+    def _fill_disk(self) -> None:
+        node = self._one()
+        if node is not None:
+            room = self._chance.choice((0, 1, 100, 2000))
+            self._history.note("fill disk", node, room)
+            node.disk.fill(room)
+            self._later(3.0, self._mend_disk, node)
+
+    def _break_disk(self) -> None:
+        node = self._one()
+        if node is not None:
+            self._refuse(node, self._chance.choice(REFUSED))
+            self._later(3.0, self._mend_disk, node)
+
+    def _fail_syncs(self) -> None:
+        """What was to be synced is gone with the machine's memory: as a power cut, later."""
+        node = self._one()
+        if node is not None and self._cluster.in_sync(at_rest=False):
+            self._dark, self._is_going = node, True
+            self._refuse(node, "sync")
+            self._later(3.0, self._replace_machine, node)
+
+    def _refuse(self, node: Node, kind: str) -> None:
+        path, times = self._chance.choice(AT), self._chance.choice((1, None))
+        self._history.note("break disk", node, kind, path, times)
+        node.disk.fail(errno.EIO, kind, path, times=times)
+
+    def _mend_disk(self, node: Node) -> None:
+        self._history.note("mend disk", node)
+        node.disk.capacity = None
+        node.disk.heal()
+        if node.has_offline_logs:
+            self._cluster.kill(node)
+            self._come_back(node)
+
+    def _replace_machine(self, node: Node) -> None:
+        self._history.note("mend disk", node)
+        self._is_going = False
+        node.disk.heal()
+        self._cluster.cut_power(node, self._chance.choice(list(Outcome)))
+        self._come_back(node)
+
+    def _set_clock(self) -> None:
+        """Forward or back."""
+        node = self._chance.choice(self._cluster.nodes)
+        node.skew_ms = self._chance.randrange(-MOST_SKEW_MS, MOST_SKEW_MS)
+        self._history.note("set clock", node, node.skew_ms)
 
     # -- the network
 

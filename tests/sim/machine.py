@@ -27,7 +27,12 @@ class SimulatedMachine(Machine):
     """For one life of a broker."""
 
     def __init__(
-        self, process: Process, network: Network, disk: SimulatedDisk, chance: random.Random, skew_ms: int
+        self,
+        process: Process,
+        network: Network,
+        disk: SimulatedDisk,
+        chance: random.Random,
+        skew_ms: Callable[[], int],
     ) -> None:
         self.random = chance
         self._process = process
@@ -36,7 +41,7 @@ class SimulatedMachine(Machine):
         self._skew_ms = skew_ms
 
     def now_ms(self) -> int:  # type: ignore[override]
-        self._disk.now_ms = now_ms = EPOCH_MS + self._skew_ms + int(self._process.loop.time() * 1000)
+        self._disk.now_ms = now_ms = EPOCH_MS + self._skew_ms() + int(self._process.loop.time() * 1000)
         return now_ms
 
     def steady_s(self) -> float:  # type: ignore[override]

@@ -154,6 +154,10 @@ class SimulatedDisk:
         self._faults.append(fault)
         return fault
 
+    def fill(self, room: int) -> None:
+        """Let there be room for so many bytes, and no more."""
+        self.capacity = self._used() + room
+
     def heal(self) -> None:
         """No more faults."""
         self._faults.clear()
