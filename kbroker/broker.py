@@ -136,6 +136,8 @@ class Broker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._servers: list[Server] = []
         self._ticking: asyncio.TimerHandle | None = None
+        self.disks_lost: Callable[[], object] = lambda: None
+        """Called when no data directory can be used any more, perhaps more than once."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _new_session_id(self) -> int:
@@ -255,7 +257,7 @@ class Broker:
         try:
             self.metrics = MetricsServer.of(self)
             self.logs.start(self.now_ms())
-            self._check_directories()
+            self.check_directories()
             if join is None:
                 self.metadata.update(self._alone())
             else:
@@ -278,7 +280,7 @@ class Broker:
             raise
         self._tick()
 
-    def _check_directories(self) -> None:
+    def check_directories(self) -> None:
         """LogDirectoryFailed where none can be used; one that works is enough."""
         directories = self.logs.directories
         if directories and not self.logs.online:
@@ -319,6 +321,8 @@ class Broker:
         """Retention, checkpoints and what else the logs do from time to time."""
         values = self.settings.configuration.broker
         self.logs.tick(self.now_ms())
+        if self.logs.directories and not self.logs.online:
+            self.disks_lost()
         self.connections.tick(int(self.steady_s() * 1000))
         if values.log_cleaner_enable:
             self.compaction.tick(self.now_ms(), values.log_cleaner_backoff_ms)
@@ -527,17 +531,22 @@ def cluster_id_of(chosen: UUID) -> str:
 async def serve(
     broker: Broker, ready: Callable[[Broker], None], join: Callable[[Broker], Membership] | None
 ) -> None:
-    """Run a broker until SIGTERM or SIGINT; `ready` is called once it accepts connections."""
+    """Run a broker until SIGTERM or SIGINT; `ready` is called once it accepts connections.
+
+    As Kafka's, it stops as well when it has lost every data directory: LogDirectoryFailed.
+    """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    broker.disks_lost = stopping.set
     await broker.start(join)
     try:
         ready(broker)
         await stopping.wait()
     finally:
         await broker.stop()
+    broker.check_directories()
 
 
 def run(

@@ -242,8 +242,9 @@ class Membership:
         for attempt in range(values.controlled_shutdown_max_retries + 1):
             if attempt:
                 await asyncio.sleep(values.controlled_shutdown_retry_backoff_ms / 1000)
-            if len(self._broker.metadata.nodes) <= 1 or self._store.state is not SessionState.CONNECTED:
-                return  # nobody can take over, or nobody can order it
+            is_connected = self._store.state is SessionState.CONNECTED
+            if len(self._broker.metadata.nodes) <= 1 or not self._broker.logs.online or not is_connected:
+                return  # nobody can take over, there is nothing to take over, or nobody can order it
             try:
                 request = ControlledShutdownRequest(
                     broker_id=self._broker.node_id, broker_epoch=self._broker.broker_epoch

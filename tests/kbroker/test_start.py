@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -275,6 +276,20 @@ def test_a_broker_that_says_that_it_is_ready_leads_all_that_it_has(tmp_path: Pat
     speaker.socket.close()
     assert broker.stop() == 0
     assert codes == {0}
+
+
+@pytest.mark.slow
+def test_a_broker_that_has_lost_its_last_data_directory_stops_and_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "broker.log"
+    broker = BrokerProcess(log, "--set", "replica.high.watermark.checkpoint.interval.ms=100")
+    speaker = Speaker(broker.host, broker.port)
+    speaker.create("t")
+    shutil.rmtree(tmp_path / "broker.data")
+    speaker.produce("t", batch(b"a"))
+    speaker.socket.close()
+    assert broker.process.wait(WAIT_S) == 1
+    broker.stop()
+    assert "replication-offset-checkpoint" in log.read_text().splitlines()[-1]
 
 
 def test_a_broker_starts_without_what_it_may_never_need() -> None:
