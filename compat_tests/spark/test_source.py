@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compat_tests.spark.conftest import Kafka, texts
+from kbroker.testing import Broker
+from tests.zookeeper import free_ports
 
 CLIENT = "Spark 4.0.0"
 
 DAY_MS = 86_400_000
+CONNECTIONS = r'^kbroker_request_duration_seconds_count\{api="ApiVersions"\} ([0-9.]+)'
+"""A client asks once for each."""
 
 
 def by_partition(**ends: int) -> str:
@@ -198,6 +204,28 @@ def test_new_records_come_with_new_batches(kafka: Kafka) -> None:
         kafka.broker.wait_until(lambda: rows.values == first, timeout=60)
         second = kafka.fill(10, start=10)
         kafka.broker.wait_until(lambda: rows.values == first + second, timeout=60)
+
+
+def test_consumers_are_kept_for_the_next_batch(spark: Any, topic: str, tmp_path: Path) -> None:
+    """No new connection for a further micro-batch: the connector's cache works with the broker's sessions."""
+    (port,) = free_ports(1)
+    with Broker({"kbroker.metrics.listener": f"127.0.0.1:{port}"}) as broker:
+        kafka = Kafka(spark, broker, topic, tmp_path)
+        values = kafka.fill(100, partitions=2)
+        connections: list[float] = []
+
+        def count(rows: Any, number: int) -> None:
+            rows.collect()
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+                found = re.search(CONNECTIONS, answer.read().decode(), re.MULTILINE)
+            connections.append(float(found[1]) if found else 0)
+
+        stream = kafka.stream(maxOffsetsPerTrigger=10).writeStream.foreachBatch(count)
+        query = stream.option("checkpointLocation", kafka.checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+    assert len(values) == 10 * len(connections)
+    assert connections[0] >= 3, "each partition has a consumer, and the driver asks for offsets"
+    assert len(set(connections[1:])) == 1
 
 
 @pytest.mark.feature("regex subscription")
