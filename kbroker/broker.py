@@ -52,6 +52,7 @@ from kbroker.peer import Address
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.settings import Settings, produce_rules
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
+from kbroker.turns import Turns
 from storage.cleaner import LogCleaner, RateLimit
 from storage.errors import StorageError
 from storage.log_config import FOREVER_MS, LogConfig
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
 
 DRAIN_S = 1.0
 TICK_MS = 1000
-RECEIVE_BUFFER_BYTES = 1 << 20
 USE_DEFAULT = -1
 SMALL_REPLY_BYTES = 1 << 20
 
@@ -109,8 +109,7 @@ class Broker:
         self.max_request_bytes = values.socket_request_max_bytes
         self._fetch_max_bytes = values.fetch_max_bytes
         self.sends_to_closest_replica = bool(values.replica_selector_class)
-        # One for all connections: a read is handled to its end before the loop starts the next one.
-        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.turns = Turns(self.end_turn)
         self.connections = self._limited_connections()
         self.fetch_sessions = FetchSessions(
             values.max_incremental_fetch_session_cache_slots, self._new_session_id

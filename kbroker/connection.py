@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from kbroker.context import HangUp, Parked
@@ -31,7 +31,7 @@ from kbroker.fetch_stream import FetchStream
 from kbroker.handlers.fetch import replica_of
 from kbroker.listeners import PLAINTEXT
 from kbroker.outlet import Outlet
-from kbroker.produce_stream import ProduceStream, SingleProduce
+from kbroker.produce_stream import ProduceStream, StreamedProduce
 from wire.api import ApiKey
 from wire.errors import WireError
 from wire.frames import FrameReader
@@ -98,12 +98,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, broker: Broker, listener: str = PLAINTEXT) -> None:
         self._broker = broker
+        self._turns = broker.turns
         self.listener = listener
-        self._reader = FrameReader(broker.max_request_bytes)
+        self._reader = FrameReader(broker.max_request_bytes, broker.turns.spares)
         self._out: list[Buffer] = []
         self._produces = ProduceStream(broker, self.slot_filled)
         self._fetches = FetchStream(broker)
-        self._slots: deque[Slot | SingleProduce] = deque()
+        self._slots: deque[Slot | StreamedProduce] = deque()
         self._backlog: deque[bytes] = deque()
         self._in_turn = False
         self._send_is_scheduled = False
@@ -136,29 +137,47 @@ class Connection(asyncio.BufferedProtocol):
         self._broker.connections.left(self)
         self._ending = self._ending or "the client has gone"
         self._outlet.drop()
+        self._reader.drop()
         self._backlog.clear()
         self.closed.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._broker.receive_buffer
+        return self._reader.room or self._turns.room
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._in_turn = self.has_moved = True
+        turns, reader = self._turns, self._reader
+        self.has_moved = True
+        frames: Iterable[memoryview]
+        if reader.room is None:
+            frames = reader.feed(turns.room[:nbytes])
+        elif (frame := reader.received(nbytes)) is not None:
+            frames = (frame,)
+        else:
+            self._broker.connections.holds(self, reader.buffered_bytes)
+            return
+        self._in_turn = True
         self.turn_began_s = self._broker.steady_s()
         number = 0
         try:
-            for number, request in enumerate(self._reader.feed(self._broker.receive_buffer[:nbytes])):
-                if (
-                    self._backlog
-                    or number == MAX_IN_A_TURN
-                    or (self._must_wait(request) and self._must_wait_even_now(request))
-                ):
+            for number, request in enumerate(frames):
+                if self._backlog or number == MAX_IN_A_TURN:
+                    self._backlog.append(bytes(request))
+                elif self._streams(request):
+                    pass
+                elif self._must_wait(request) and self._must_wait_even_now(request):
                     self._backlog.append(bytes(request))
                 else:
                     self._handle(request)
         except WireError as error:
             self._end(str(error))
-        self._end_turn(MAX_IN_A_TURN - number)
+        has_staged = bool(self._slots) and isinstance(self._slots[-1], StreamedProduce) and not self._backlog
+        if not turns.shares(self, nbytes, has_staged=has_staged):
+            self._end_turn(MAX_IN_A_TURN - number)
+
+    def end_turn(self) -> None:
+        """What several connections staged together has been carried out."""
+        if not self.closed.done():
+            self._end_turn(MAX_IN_A_TURN)
 
     def pause_writing(self) -> None:
         self._client_is_slow = True
@@ -172,6 +191,19 @@ class Connection(asyncio.BufferedProtocol):
         self._resume()
 
     # -- requests
+
+    def _streams(self, request: memoryview) -> bool:
+        """Whether it was a usual Produce, which is staged now."""
+        slots = self._slots
+        if not self._produces.is_used or self._client_is_slow or self._ending is not None:
+            return False
+        if slots and not (slots[-1].pipelined and len(slots) < MAX_SLOTS):
+            return False
+        streamed = self._produces.stage(request, self.turn_began_s)
+        if streamed is None:
+            return False
+        slots.append(streamed)
+        return True
 
     def _must_wait(self, request: Buffer) -> bool:
         slots = self._slots
@@ -195,10 +227,6 @@ class Connection(asyncio.BufferedProtocol):
             if request[:2] == FETCH and (reply := self._fetches.answer(request, self.turn_began_s)):
                 self._send(reply)
                 return
-        elif (single := self._produces.stage(request)) is not None:
-            single.arrived_s = self.turn_began_s
-            self._slots.append(single)
-            return
         try:
             route, correlation_id, decoded, outcome = broker.dispatcher.dispatch(
                 request, self.client_host, self.listener
@@ -235,6 +263,7 @@ class Connection(asyncio.BufferedProtocol):
         self._collect()
         if self._backlog:
             self._go_on(room)
+        self._reader.give_back()
         self._in_turn = False
         self._write()
         if self._ending is not None and not self._slots:
@@ -242,7 +271,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._backlog or self.held_bytes or self._reader.buffered_bytes:
             held_bytes = self._reader.buffered_bytes + sum(map(len, self._backlog))
             self._broker.connections.holds(self, held_bytes)
-        self._read(not (self._backlog or self._client_is_slow or self._resting))
+        if self._is_reading == bool(self._backlog or self._client_is_slow or self._resting):
+            self._read(not self._is_reading)
 
     def _go_on(self, room: int) -> None:
         """Handle what had to wait. What one turn has no room for is left to the next one."""
@@ -254,7 +284,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._schedule_resuming()
                 break
             room -= 1
-            self._handle(memoryview(self._backlog.popleft()))
+            view = memoryview(self._backlog.popleft())
+            if not self._streams(view):
+                self._handle(view)
         self._broker.end_turn()
         self._collect()
 
@@ -312,12 +344,18 @@ class Connection(asyncio.BufferedProtocol):
     def _collect(self) -> None:
         """Queue the replies that are known, up to the first that is not."""
         slots = self._slots
-        now_s = self._broker.steady_s() if slots else 0.0
+        if not slots:
+            return
+        now_s, out = self._broker.steady_s(), self._out
         while slots and (buffers := slots[0].buffers) is not None:
             slot = slots.popleft()
             slot.route.measures.durations.add(now_s - slot.arrived_s)
+            if isinstance(slot, StreamedProduce):
+                out += buffers
+                continue
             hang_up = slot.hang_up
             self._send(buffers)
+            out = self._out
             if hang_up is not None:
                 self._end(hang_up)
                 slots.clear()

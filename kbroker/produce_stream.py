@@ -1,9 +1,9 @@
-"""The usual Produce: one batch for one partition, from a producer that repeats itself.
+"""The usual Produce: batches for partitions of one topic, from a producer that repeats itself.
 
-From one such request to the next only the correlation id, the batch and its size differ. So the bytes before
-the batch, the *head*, are remembered with what they were decoded to, and where they come again, nothing is
-decoded, no message is built, and the reply is the one encoded before with other numbers in it. This takes a
-small Produce from fourteen objects to three.
+From one such request to the next its beginning up to the topic's name is the same, the *head*; what follows
+are partitions, each with its batch. So heads are remembered with what they were decoded to, and where one
+comes again, nothing is decoded, no message is built, and the reply is made of what was encoded before, with
+other numbers in it. This takes a small Produce from fourteen objects to five.
 
 Rules:
 - Only the reading of bytes is remembered. Leadership, in-sync replicas, the header, the CRC and the sequence
@@ -11,19 +11,20 @@ Rules:
 - What is not exactly such a request, belongs to a transaction, may have to wait for other replicas, or is
   refused before it is staged is left to the handler, as if nobody had looked at it. What the log itself
   refuses gets the handler's reply.
-- At most `MOST_HEADS` are remembered for a connection: as many partitions as it produces to in turn.
+- At most `MOST_HEADS` are remembered for a connection: as many topics as it produces to in turn.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from kbroker.dispatch import Route
 from kbroker.handlers.produce import refuse
 from kbroker.produced_batches import accept
-from kbroker.replica_manager import AppendOutcome, HostedPartition
+from kbroker.replica_manager import AppendOutcome, HostedPartition, ReplicaManager
 from storage.appending import Appended
 from wire.api.produce import (
     PartitionProduceResponse,
@@ -40,151 +41,216 @@ if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 MOST_HEADS = 64
+MOST_PARTITIONS = 126
+"""In one request; their number takes one byte."""
 HEAD_BEGIN = 8
 """After API key, version and correlation id."""
 FIRST_VERSION = 5
 """From here on a reply has all three numbers."""
 
 _INT32 = struct.Struct(">i")
-_NUMBERS = struct.Struct(">qqq")
-_STAND_INS = (0x1122334455667788, 0x2233445566778811, 0x3344556677881122)
+_TWO_INT32 = struct.Struct(">ii")
+_ANSWER = struct.Struct(">ihqqq")
+_STAND_IN = (0x11223344, 0, 0x1122334455667788, 0x2233445566778811, 0x3344556677881122)
 
 
-class Head(NamedTuple):
+Place = tuple[int, int, int]
+"""In a request: the index of a partition, and where its batch begins and ends."""
+
+
+class Head:
     """What all requests that begin with the same bytes have in common."""
 
-    opening: bytes
-    """API key and version."""
-    trailer: bytes
-    """What comes after the batch: tagged fields, if the version has them, and none of them is there."""
-    route: Route
-    topic: str
-    topic_id: bytes
-    """A request has the one or the other, the empty name or the zero id stands for what it lacks."""
-    partition: int
-    acks: int
-    reply: struct.Struct
-    reply_size: int
-    before_numbers: bytes
-    after_numbers: bytes
+    __slots__ = (
+        "_after",
+        "_after_answer",
+        "_before",
+        "_layouts",
+        "acks",
+        "is_flexible",
+        "opening",
+        "route",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, request: Buffer, route: Route, topic: TopicProduceData, acks: int) -> None:
+        (self.opening,) = _INT32.unpack_from(request)
+        """API key and version."""
+        self.route = route
+        self.is_flexible = bool(route.header_tags)
+        self.topic, self.topic_id = topic.name, topic.topic_id
+        """A request has the one or the other, the empty name or the zero id stands for what it lacks."""
+        self.acks = acks
+        self._layouts: dict[int, tuple[struct.Struct, bytes]] = {}
+        self._learn_reply()
+
+    def _learn_reply(self) -> None:
+        """Encodes a reply once, with numbers that occur nowhere else in it, and looks where they are."""
+        index, error_code, *numbers = _STAND_IN
+        answer = PartitionProduceResponse(
+            index=index,
+            error_code=error_code,
+            base_offset=numbers[0],
+            log_append_time_ms=numbers[1],
+            log_start_offset=numbers[2],
+        )
+        encoded = b"".join(self.route.reply(0, self.response([answer, answer])))
+        before, self._after_answer, after = encoded[HEAD_BEGIN:].split(_ANSWER.pack(*_STAND_IN))
+        self._before = before[: -len(self._count(2))]
+        self._after = after.removeprefix(self._after_answer)
+
+    def _count(self, number: int) -> bytes:
+        return uvarint(number + 1) if self.is_flexible else _INT32.pack(number)
+
+    def _layout(self, number: int) -> tuple[struct.Struct, bytes]:
+        """Of a reply with so many answers, and what they come after."""
+        before = self._before + self._count(number)
+        answers = f"ihqqq{len(self._after_answer)}s" * number
+        layout = struct.Struct(f">ii{len(before)}s{answers}{len(self._after)}s")
+        self._layouts[number] = layout, before
+        return layout, before
+
+    def reply(self, correlation_id: int, places: Sequence[Place], outcomes: Sequence[Appended]) -> bytes:
+        """To a request whose batches are all in the logs."""
+        number = len(places)
+        layout, before = self._layouts.get(number) or self._layout(number)
+        size, after_answer = layout.size - 4, self._after_answer
+        if number == 1:
+            [(index, _, _)], [(first_offset, _, time_ms, log_start_offset, _)] = places, outcomes
+            numbers = index, 0, first_offset, time_ms, log_start_offset
+            return layout.pack(size, correlation_id, before, *numbers, after_answer, self._after)
+        values: list[object] = []
+        for (index, _, _), (first_offset, _, time_ms, log_start_offset, _) in zip(
+            places, outcomes, strict=True
+        ):
+            values += (index, 0, first_offset, time_ms, log_start_offset, after_answer)
+        return layout.pack(size, correlation_id, before, *values, self._after)
+
+    def response(self, answers: list[PartitionProduceResponse]) -> ProduceResponse:
+        topic = TopicProduceResponse(name=self.topic, topic_id=self.topic_id, partition_responses=answers)
+        return ProduceResponse(responses=[topic])
 
 
 class ProduceStream:
     """The heads of one connection. `filled` is called when a reply is known after its request's turn."""
 
-    __slots__ = ("_broker", "_filled", "_head_end", "_heads", "is_used")
+    __slots__ = ("_broker", "_filled", "_head_end", "_heads", "_now_ms", "_turn_began_s", "is_used")
 
     def __init__(self, broker: Broker, filled: Callable[[], object]) -> None:
         self._broker = broker
         self._filled = filled
         self._heads: dict[bytes, Head] = {}
         self._head_end = HEAD_BEGIN
+        self._turn_began_s = 0.0
+        self._now_ms = 0
         self.is_used = False
 
-    def stage(self, request: memoryview) -> SingleProduce | None:
-        """Have the batch appended at the end of this turn; None where the handler must see the request."""
+    def stage(self, request: memoryview, turn_began_s: float) -> StreamedProduce | None:
+        """Have the batches appended at the end of this turn; None where the handler must see the request."""
         head_end = self._head_end
         head = self._heads.get(bytes(request[HEAD_BEGIN:head_end]))
-        if head is None or request[:4] != head.opening:
+        if head is None:
             return None
+        if turn_began_s != self._turn_began_s:
+            self._turn_began_s, self._now_ms = turn_began_s, self._broker.now_ms()
+        replicas, acks, version = self._broker.replicas, head.acks, head.route.version
+        staged = []
         try:
-            begin, end = batch_of(request, head_end, head.trailer)
-            replicas, version = self._broker.replicas, head.route.version
+            opening, correlation_id = _TWO_INT32.unpack_from(request)
+            if opening != head.opening:
+                return None
             topic = head.topic or replicas.topic_name(head.topic_id) or ""
-            partition = replicas.writable(topic, head.partition, head.acks)
-            batch, header = accept(request[begin:end], partition.rules, version, self._broker.now_ms())
+            places = batches_of(request, head_end, head.is_flexible)
+            for index, begin, end in places:
+                partition = replicas.writable(topic, index, acks)
+                batch, header = accept(request[begin:end], partition.rules, version, self._now_ms)
+                if header.attributes & TRANSACTIONAL_FLAG or partition.leadership is not None:
+                    return None
+                staged.append((partition, batch, header))
         except Exception:  # whatever it is, the handler meets it again, and answers
             return None
-        if header.attributes & TRANSACTIONAL_FLAG or partition.leadership is not None:
-            return None
-        (correlation_id,) = _INT32.unpack_from(request, 4)
-        single = SingleProduce(self, head, partition, correlation_id)
-        replicas.stage(partition, batch, header, single.appended)
-        return single
+        produce = StreamedProduce(replicas, self._filled, head, correlation_id, places, turn_began_s)
+        for number, (partition, batch, header) in enumerate(staged):
+            replicas.stage(partition, batch, header, partial(produce.appended, number, partition))
+        return produce
 
     def learn(self, request: memoryview, decoded: ProduceRequest, route: Route) -> None:
         """Remember the head of a request that was decoded, if it is a usual one."""
         self.is_used = True
-        topics = decoded.topic_data
-        if len(topics) != 1 or len(topics[0].partition_data) != 1 or route.version < FIRST_VERSION:
+        if len(decoded.topic_data) != 1 or route.version < FIRST_VERSION:
             return
         if decoded.acks == 0 or decoded.transactional_id is not None:
             return
-        topic, data = topics[0], topics[0].partition_data[0]
-        trailer = bytes(3 if route.header_tags else 0)
-        size = len(data.records or b"")
-        prefix = uvarint(size + 1) if trailer else _INT32.pack(size)
-        head_end = len(request) - len(trailer) - size - len(prefix)
-        if size < HEADER_SIZE or request[head_end : head_end + len(prefix)] != prefix:
+        [topic] = decoded.topic_data
+        head = Head(request, route, topic, decoded.acks)
+        head_end = len(request) - size_after_head(topic, head.is_flexible)
+        try:
+            found = batches_of(request, head_end, head.is_flexible)
+        except (ValueError, IndexError, struct.error):
             return
-        if request[len(request) - len(trailer) :] != trailer:
+        sizes = [(data.index, len(data.records or b"")) for data in topic.partition_data]
+        if [(index, end - begin) for index, begin, end in found] != sizes:
             return
         if len(self._heads) >= MOST_HEADS:
             self._heads.clear()
         self._head_end = head_end
-        self._heads[bytes(request[HEAD_BEGIN:head_end])] = head_of(
-            bytes(request[:4]), trailer, route, topic, data.index, decoded.acks
-        )
+        self._heads[bytes(request[HEAD_BEGIN:head_end])] = head
 
 
-def batch_of(request: memoryview, position: int, trailer: bytes) -> tuple[int, int]:
-    """Where the batch begins and ends whose length is at `position`; ValueError if not as in the head."""
-    if trailer:
-        size, begin = read_uvarint(request, position)
-        size -= 1
+def size_after_head(topic: TopicProduceData, is_flexible: bool) -> int:
+    """The bytes of all that follows the head, if the request is a usual one."""
+    sizes = [len(data.records or b"") for data in topic.partition_data]
+    if not is_flexible:
+        return 4 + sum(8 + size for size in sizes)
+    return len(uvarint(len(sizes) + 1)) + sum(5 + len(uvarint(size + 1)) + size for size in sizes) + 2
+
+
+def batches_of(request: memoryview, position: int, is_flexible: bool) -> list[Place]:
+    """The partitions that follow a head, and where the batch of each begins and ends.
+
+    ValueError, IndexError or struct.error if it is not exactly that.
+    """
+    found = []
+    if is_flexible:
+        count = request[position] - 1
+        position += 1
     else:
-        (size,) = _INT32.unpack_from(request, position)
-        begin = position + 4
-    end = begin + size
-    if size < HEADER_SIZE or request[end:] != trailer:
-        raise ValueError("this is another kind of Produce")
-    return begin, end
+        (count,) = _INT32.unpack_from(request, position)
+        position += 4
+    if not 0 < count <= MOST_PARTITIONS:
+        raise ValueError("too many partitions, or none")
+    for _ in range(count):
+        (index,) = _INT32.unpack_from(request, position)
+        if is_flexible:
+            size, begin = read_uvarint(request, position + 4)
+            end = begin + size - 1
+            position = end + 1
+            if request[end]:
+                raise ValueError("the partition has tagged fields")
+        else:
+            (size,) = _INT32.unpack_from(request, position + 4)
+            begin = position + 8
+            end = position = begin + size
+        if end < begin + HEADER_SIZE:
+            raise ValueError("no batch")
+        found.append((index, begin, end))
+    if bytes(request[position:]) != (b"\0\0" if is_flexible else b""):
+        raise ValueError("another topic, or tagged fields")
+    return found
 
 
-def head_of(
-    opening: bytes, trailer: bytes, route: Route, topic: TopicProduceData, partition: int, acks: int
-) -> Head:
-    """Encodes the reply once, with numbers that occur nowhere else in it, and looks where they are."""
-    answer = PartitionProduceResponse(
-        index=partition,
-        error_code=0,
-        base_offset=_STAND_INS[0],
-        log_append_time_ms=_STAND_INS[1],
-        log_start_offset=_STAND_INS[2],
-    )
-    reply = b"".join(route.reply(0, response_of(topic.name, topic.topic_id, answer)))
-    before, after = reply[8:].split(_NUMBERS.pack(*_STAND_INS))
-    layout = struct.Struct(f">ii{len(before)}sqqq{len(after)}s")
-    return Head(
-        opening,
-        trailer,
-        route,
-        topic.name,
-        topic.topic_id,
-        partition,
-        acks,
-        layout,
-        layout.size - 4,
-        before,
-        after,
-    )
-
-
-def response_of(topic: str, topic_id: bytes, answer: PartitionProduceResponse) -> ProduceResponse:
-    topics = [TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=[answer])]
-    return ProduceResponse(responses=topics)
-
-
-class SingleProduce:
+class StreamedProduce:
     """One such Produce from its staging to its reply: its place in the order of replies."""
 
-    _appended: Appended
     __slots__ = (
-        "_appended",
         "_correlation_id",
+        "_filled",
         "_head",
-        "_partition",
-        "_stream",
+        "_missing",
+        "_outcomes",
+        "_places",
+        "_replicas",
         "arrived_s",
         "buffers",
     )
@@ -193,52 +259,66 @@ class SingleProduce:
     hang_up = None
 
     def __init__(
-        self, stream: ProduceStream, head: Head, partition: HostedPartition, correlation_id: int
+        self,
+        replicas: ReplicaManager,
+        filled: Callable[[], object],
+        head: Head,
+        correlation_id: int,
+        places: list[Place],
+        arrived_s: float,
     ) -> None:
-        self._stream = stream
+        self._replicas = replicas
+        self._filled = filled
         self._head = head
-        self._partition = partition
         self._correlation_id = correlation_id
-        self.arrived_s = 0.0
+        self._places = places
+        self._missing = len(places)
+        self._outcomes: list[Any] = [None] * self._missing
+        """As `AppendOutcome`, of each partition; all of them when none is missing."""
+        self.arrived_s = arrived_s
         self.buffers: list[Buffer] | None = None
 
     @property
     def route(self) -> Route:
         return self._head.route
 
-    def appended(self, outcome: AppendOutcome) -> None:
+    def appended(self, number: int, partition: HostedPartition, outcome: AppendOutcome) -> None:
         """Between the phases: the batch is in the log, or was refused by it."""
-        if isinstance(outcome, KafkaError):
-            self._refuse(outcome)
+        self._outcomes[number] = outcome
+        if partition.has_settled or isinstance(outcome, KafkaError):
+            self._one_done()
         else:
-            self._appended = outcome
-            self._stream._broker.replicas.when_promised(self._partition, self._head.acks, self.promised)
+            self._replicas.when_promised(partition, self._head.acks, partial(self._promised, number))
 
-    def promised(self, error: KafkaError | None) -> None:
+    def _promised(self, number: int, error: KafkaError | None) -> None:
         """The second phase: what acks promise is true, or never will be."""
         if error is not None:
-            self._refuse(error)
-            return
-        head, appended = self._head, self._appended
-        self.buffers = [
-            head.reply.pack(
-                head.reply_size,
-                self._correlation_id,
-                head.before_numbers,
-                appended.first_offset,
-                appended.log_append_time_ms,
-                appended.log_start_offset,
-                head.after_numbers,
-            )
-        ]
-        self._stream._filled()
+            self._outcomes[number] = error
+        self._one_done()
+        if not self._missing:
+            self._filled()
 
-    def _refuse(self, error: KafkaError) -> None:
-        head = self._head
-        answer = PartitionProduceResponse(index=head.partition, error_code=0, base_offset=-1)
-        answer.log_start_offset = self._partition.log.log_start_offset
-        refuse(answer, error)
-        response = response_of(head.topic, head.topic_id, answer)
-        head.route.measures.failed(error.code)
-        self.buffers = head.route.reply(self._correlation_id, response)
-        self._stream._filled()
+    def _one_done(self) -> None:
+        self._missing -= 1
+        if self._missing:
+            return
+        for outcome in self._outcomes:
+            if outcome.__class__ is not Appended:
+                self.buffers = self._refusal()
+                break
+        else:
+            self.buffers = [self._head.reply(self._correlation_id, self._places, self._outcomes)]
+
+    def _refusal(self) -> list[Buffer]:
+        """The reply where not all were appended."""
+        answers = []
+        for (index, _, _), outcome in zip(self._places, self._outcomes, strict=True):
+            answer = PartitionProduceResponse(index=index, error_code=0, base_offset=-1)
+            answers.append(answer)
+            if isinstance(outcome, KafkaError):
+                refuse(answer, outcome)
+            else:
+                answer.base_offset = outcome.first_offset
+                answer.log_append_time_ms = outcome.log_append_time_ms
+                answer.log_start_offset = outcome.log_start_offset
+        return self.route.outcome(self._correlation_id, self._head.response(answers), None)

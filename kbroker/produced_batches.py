@@ -44,20 +44,19 @@ def accept(batch: Buffer, rules: ProduceRules, api_version: int, now_ms: int) ->
     codec = header.attributes & 7
     if codec == Codec.ZSTD and api_version < FIRST_VERSION_WITH_ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
-    bounds = None
-    if not rules.log_append_time:
-        bounds = bounds_around(now_ms, rules.timestamp_before_max_ms, rules.timestamp_after_max_ms)
-    recode = rules.codec is not None and codec != rules.codec
+    own_codec, _, log_append_time, before_max_ms, after_max_ms, require_keys, validate, _, _ = rules
+    bounds = None if log_append_time else bounds_around(now_ms, before_max_ms, after_max_ms)
+    recode = own_codec is not None and codec != own_codec
     if recode and len(batch) > rules.max_message_bytes:  # the log judges only what becomes of it
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes exceed {rules.max_message_bytes}")
-    if rules.require_keys or rules.validate_records or recode or (bounds and bounds.may_refuse(header)):
+    if require_keys or validate or recode or (bounds and bounds.may_refuse(header)):
         largest = validate_records(
-            batch, header, require_keys=rules.require_keys, timestamps=bounds, limit=rules.max_batch_bytes
+            batch, header, require_keys=require_keys, timestamps=bounds, limit=rules.max_batch_bytes
         )
-        if not rules.log_append_time and header.max_timestamp != largest:
+        if not log_append_time and header.max_timestamp != largest:
             batch = with_max_timestamp(batch, largest)
             header = BatchHeader.parse(batch)
-        if recode and rules.codec is not None:
-            batch = recompressed(batch, rules.codec, rules.compression_level, rules.max_batch_bytes)
+        if recode and own_codec is not None:
+            batch = recompressed(batch, own_codec, rules.compression_level, rules.max_batch_bytes)
             header = BatchHeader.parse(batch)
     return batch, header

@@ -3,7 +3,8 @@
 Rules:
 - Appending is two steps. A Produce *stages* its batches while requests are handled; at the end of the turn
   `append_staged` gives each log all that was staged for it, in order, as one write. Staged buffers are views
-  of the receive buffer, so a turn never ends with anything staged.
+  of the receive buffer, so a turn never ends with anything staged. What was checked when a batch was staged
+  must still be true: whatever changes the place of a partition in the cluster has them appended before.
 - A batch is *acknowledged* when its topic's promise is kept: durable on this disk where the partition has
   one replica and the durability mode says so, replicated to all in-sync replicas for acks=all. Until then it
   waits in the partition, not in a task.
@@ -73,6 +74,7 @@ class HostedPartition:
         "appends",
         "fetches",
         "follower_sessions",
+        "has_settled",
         "in_sync_replicas",
         "index",
         "leader_epoch",
@@ -111,6 +113,8 @@ class HostedPartition:
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
         self.staged: list[Staged] = []
+        self.has_settled = False
+        """While outcomes of appending are told: whether acknowledgements need not wait, whatever the acks."""
         self.fetches: dict[Callable[[int], object], None] = {}
         """Called with the number of bytes that have become visible, or 0 for any other change."""
         self.appends: dict[Callable[[int], object], None] = {}
@@ -223,6 +227,7 @@ class ReplicaManager:
 
     def become(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> HostedPartition:
         """Lead or follow, as the controller orders; KafkaError for an old order, or one that cannot be."""
+        self.append_staged()
         partition = self._partitions.get((topic, state.partition_index))
         if partition is None:
             place = (topic, state.partition_index)
@@ -282,6 +287,7 @@ class ReplicaManager:
 
     def forget(self, topic: str, index: int) -> HostedPartition | None:
         """No longer here: it was deleted or moved away. Those who wait are told."""
+        self.append_staged()
         partition = self._partitions.pop((topic, index), None)
         if partition is None:
             return None
@@ -296,6 +302,7 @@ class ReplicaManager:
 
     def stop(self) -> None:
         """The logs are about to be closed. What still goes on finds nothing to write to."""
+        self.append_staged()
         self._partitions.clear()
         self._topic_names.clear()
 
@@ -329,8 +336,12 @@ class ReplicaManager:
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        partition = self.leader_of(topic, index)
-        if acks == ALL and len(partition.in_sync_replicas) < partition.effective_min_in_sync_replicas:
+        partition = self._partitions.get((topic, index))
+        if partition is None or partition.leader_id != self._broker_id:
+            partition = self.leader_of(topic, index)  # tells why it is not
+        in_sync, least = len(partition.in_sync_replicas), partition.min_in_sync_replicas
+        # The least that is configured nearly always answers, and faster than what is made of it.
+        if acks == ALL and in_sync < least and in_sync < partition.effective_min_in_sync_replicas:
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
         return partition
 
@@ -398,8 +409,14 @@ class ReplicaManager:
         self.advance_high_watermark(partition, visible_bytes)
         if partition.appends or partition.follower_sessions:
             partition.wake_followers(visible_bytes)
+        partition.has_settled = (
+            log.high_watermark >= log.log_end_offset
+            and log.offline is None
+            and not self._is_durable_on_acknowledgement(partition)
+        )
         for (_, _, appended), outcome in zip(staged, outcomes, strict=True):
             appended(outcome)
+        partition.has_settled = False
 
     def advance_high_watermark(self, partition: HostedPartition, visible_bytes: int = 0) -> None:
         """Where the in-sync replicas have come to. With one replica, that is the end of the log."""

@@ -3,8 +3,9 @@
 Rules:
 - Batches were validated by `wire`; the CRC was checked where they came in. Nothing is parsed twice, and
   bytes are copied only where LogAppendTime changes what the CRC covers.
-- The leader gives each batch its offset and its own epoch, by replacing the first 16 bytes on their way
-  to the disk. A follower keeps both, and checks that offsets grow.
+- The leader gives each batch its offset and its own epoch: in place in a memoryview that can be written to,
+  otherwise by replacing the first 16 bytes on their way to the disk. A follower keeps both, and checks that
+  offsets grow.
 - Batches that come together go to the active segment in one write. Producer state moves with each batch,
   so that the next one is checked against it; everything else moves when the write has succeeded. If it
   fails the log is offline, and all of its memory with it.
@@ -26,6 +27,7 @@ from wire.record_batch import (
     CONTROL_FLAG,
     LOG_OVERHEAD,
     BatchHeader,
+    assign,
     assigned_prefix,
     batch_headers,
     crc_is_valid,
@@ -82,6 +84,16 @@ class Run:
         self.size = 0
 
 
+class Terms(NamedTuple):
+    """What all batches of one append have in common."""
+
+    leader_epoch: int
+    now_ms: int
+    origin: Origin
+    guards: Mapping[int, VerificationGuard]
+    transaction_version: int
+
+
 def append_as_leader(
     log: UnifiedLog,
     batches: Sequence[tuple[Buffer, BatchHeader]],
@@ -106,13 +118,13 @@ def append_as_leader(
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
     outcomes: list[Appended | KafkaError] = []
     run = Run(log.log_end_offset)
-    terms = leader_epoch, now_ms, origin, guards, transaction_version
+    terms = Terms(leader_epoch, now_ms, origin, guards, transaction_version)
     try:
         if leader_epoch != log.leader_epochs.latest:
             log.assign_leader_epoch(leader_epoch)
         for batch, header in batches:
             try:
-                outcomes.append(_stage(log, run, batch, header, *terms))
+                outcomes.append(_stage(log, run, batch, header, terms))
             except StorageError:
                 raise
             except KafkaError as refusal:
@@ -128,24 +140,22 @@ def _stage(
     run: Run,
     batch: Buffer,
     header: BatchHeader,
-    leader_epoch: int,
-    now_ms: int,
-    origin: Origin,
-    guards: Mapping[int, VerificationGuard],
-    transaction_version: int,
+    terms: Terms,
 ) -> Appended:
     """Give a batch its place in the run; KafkaError where it is refused."""
     config, producers = log.config, log.producers
-    size = header.batch_length + LOG_OVERHEAD
+    leader_epoch, now_ms, origin, guards, transaction_version = terms
+    _, batch_length, _, _, _, attributes, last_offset_delta, _, max_timestamp, producer_id, _, _, _ = header
+    size = batch_length + LOG_OVERHEAD
     if size > config.max_message_bytes or size > config.segment_bytes:
         raise _too_large(size, config)
     marker = None
-    has_producer = header.producer_id >= 0
+    has_producer = producer_id >= 0
     if has_producer:
-        if header.attributes & CONTROL_FLAG:
+        if attributes & CONTROL_FLAG:
             marker = _checked_marker(log, batch, header, origin, transaction_version)
         else:
-            duplicate = producers.check_append(header, origin, guards.get(header.producer_id))
+            duplicate = producers.check_append(header, origin, guards.get(producer_id))
             if duplicate is not None:
                 return Appended(*duplicate, log.log_start_offset, is_duplicate=True)
     append_time_ms = NO_TIMESTAMP
@@ -153,23 +163,27 @@ def _stage(
         append_time_ms = now_ms
         batch = with_log_append_time(batch, append_time_ms)
         header = BatchHeader.parse(batch)
+        max_timestamp = header.max_timestamp
     first_offset = run.next_offset
-    last_offset = first_offset + header.last_offset_delta
-    max_timestamp = header.max_timestamp
+    last_offset = first_offset + last_offset_delta
     log.make_room(run, size, first_offset, last_offset, max_timestamp, now_ms)
     if has_producer:
         if marker is not None:
             completed = producers.update_marker(header, marker, first_offset, max_timestamp)
             if completed is not None:
                 log.end_transaction(completed)
-        elif not header.attributes & CONTROL_FLAG:
+        elif not attributes & CONTROL_FLAG:
             producers.update(header, first_offset)
-    run.buffers.append(assigned_prefix(header, first_offset, leader_epoch))
-    run.buffers.append(memoryview(batch)[ASSIGNED:])
+    if isinstance(batch, memoryview) and not batch.readonly:
+        assign(batch, 0, first_offset, leader_epoch)
+        run.buffers.append(batch)
+    else:
+        run.buffers.append(assigned_prefix(header, first_offset, leader_epoch))
+        run.buffers.append(memoryview(batch)[ASSIGNED:])
     run.written.append((size, last_offset, max_timestamp))
     run.size += size
     run.next_offset = last_offset + 1
-    return Appended(first_offset, last_offset, append_time_ms, log.log_start_offset)
+    return tuple.__new__(Appended, (first_offset, last_offset, append_time_ms, log.log_start_offset, False))
 
 
 def _checked_marker(

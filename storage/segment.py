@@ -289,7 +289,10 @@ class LogSegment:
         if self._largest_timestamp is None:
             self._load_largest_timestamp()
         for size, last_offset, max_timestamp in written:
-            self.index_batch(position, size, last_offset, max_timestamp)
+            if max_timestamp > self._largest_timestamp or self._unindexed > self._index_interval:  # type: ignore[operator]
+                self.index_batch(position, size, last_offset, max_timestamp)
+            else:
+                self._unindexed += size
             position += size
         self.size = position
 

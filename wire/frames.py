@@ -6,6 +6,9 @@
   the caller reuses them.
 - A frame that arrived in pieces is a memoryview of private storage that is handed over with it. That storage
   grows with the bytes that really came; the size a peer claims allocates nothing.
+- A large frame of which the beginning has arrived gets one of a few `SpareBuffers`, if one is free. Whoever
+  reads the connection then receives the rest into `room`, where it belongs, and no byte of it is copied. The
+  frame is valid until `give_back`.
 
 A size below 1 or above the limit is a WireError at once, never a wait for more bytes; the frames before it
 come out first, so that they can still be answered. After it the stream is beyond repair, and so is a reader
@@ -40,13 +43,47 @@ _FOREIGN_OPENINGS = {
 }
 
 
+LEAST_MISSING_BYTES = 64 * 1024
+"""Less is copied faster than it is received by itself."""
+
+
+class SpareBuffers:
+    """At most `most` buffers of `size` bytes that many readers share, each made when it is first needed."""
+
+    __slots__ = ("_free", "_most", "size")
+
+    def __init__(self, most: int, size: int) -> None:
+        self._most = most
+        self._free: list[memoryview] = []
+        self.size = size
+
+    def take(self) -> memoryview | None:
+        if self._free:
+            return self._free.pop()
+        if not self._most:
+            return None
+        self._most -= 1
+        return memoryview(bytearray(self.size))
+
+    def give(self, buffer: memoryview) -> None:
+        self._free.append(buffer)
+
+
+NO_SPARES = SpareBuffers(0, 0)
+
+
 class FrameReader:
     """Cuts the bytes of one connection into frames of at most `max_frame_bytes` (the size apart)."""
 
-    __slots__ = ("_partial", "_wanted", "max_frame_bytes")
+    __slots__ = ("_filled", "_partial", "_spare", "_spares", "_wanted", "max_frame_bytes", "room")
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    def __init__(self, max_frame_bytes: int, spares: SpareBuffers = NO_SPARES) -> None:
         self.max_frame_bytes = max_frame_bytes
+        self._spares = spares
+        self._spare: memoryview | None = None
+        self._filled = 0
+        self.room: memoryview | None = None
+        """Where the next bytes are to be received; None where the reader does not mind."""
         # The beginning of the frame in progress, size field included, and how long it must become.
         # While the size field itself is incomplete, that is its own length.
         self._partial = bytearray()
@@ -55,13 +92,19 @@ class FrameReader:
     @property
     def buffered_bytes(self) -> int:
         """How many bytes of an incomplete frame are kept."""
-        return len(self._partial)
+        return len(self._partial) if self.room is None else self._filled
 
     def feed(self, data: Buffer) -> Iterator[memoryview]:
         """The frames that `data` completes, in order; then WireError if a size follows that cannot be."""
         view = memoryview(data)
         available = len(view)
         position = 0
+        if self.room is not None:
+            position = min(len(self.room), available)
+            self.room[:position] = view[:position]
+            frame = self.received(position)
+            if frame is not None:
+                yield frame
         if self._partial:
             position = self._take(view, position)
             if len(self._partial) == self._wanted:
@@ -74,11 +117,47 @@ class FrameReader:
                 raise self._refusal(size, view, position)
             end = start + size
             if end > available:
+                if end - available >= LEAST_MISSING_BYTES and self._begin_in_spare(view[position:], 4 + size):
+                    return
                 self._wanted = end - position
                 break
             yield view[start:end]
             position = end
         self._partial += view[position:]
+
+    def _begin_in_spare(self, begun: memoryview, wanted: int) -> bool:
+        """Whether there is one for the frame that was begun, which is `wanted` bytes long."""
+        if wanted > self._spares.size or self._spare is not None:
+            return False
+        spare = self._spare = self._spares.take()
+        if spare is None:
+            return False
+        self._filled = len(begun)
+        spare[: self._filled] = begun
+        self.room = spare[self._filled : wanted]
+        return True
+
+    def received(self, size: int) -> memoryview | None:
+        """So many bytes are in `room` now; the frame, if it is complete."""
+        if self._spare is None or self.room is None:
+            raise ValueError("nothing was to be received here")
+        self._filled += size
+        self.room = self.room[size:]
+        if self.room:
+            return None
+        self.room = None
+        return self._spare[_SIZE.size : self._filled]
+
+    def give_back(self) -> None:
+        """The frames that were handed out are not looked at any more."""
+        if self._spare is not None and self.room is None:
+            self._spares.give(self._spare)
+            self._spare = None
+
+    def drop(self) -> None:
+        """No more bytes will come."""
+        self.room = None
+        self.give_back()
 
     def _take(self, view: memoryview, position: int) -> int:
         """Continue the frame in progress; return where in `view` what it did not need begins."""

@@ -44,6 +44,8 @@ NO_LEADER_EPOCH = -1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qii")
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
 _CRC_POSITION = 17
 _CRC_COVERS_FROM = 21
 _UNCOVERED_HEADER = struct.Struct(">qiibI")  # base_offset to crc
@@ -83,7 +85,7 @@ class BatchHeader(NamedTuple):
     def parse(cls, buffer: Buffer, position: int = 0) -> Self:
         """The header at `position`; its values are not judged."""
         try:
-            return cls._make(_HEADER.unpack_from(buffer, position))
+            return tuple.__new__(cls, _HEADER.unpack_from(buffer, position))
         except struct.error:
             size = len(buffer) - position
             raise WireError(f"a batch header takes {HEADER_SIZE} bytes, at {position} are {size}") from None
@@ -186,8 +188,8 @@ def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 def assign(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
     """Gives the batch at `position` its place in the log, in place; the CRC does not cover it."""
-    struct.pack_into(">q", buffer, position, base_offset)
-    struct.pack_into(">i", buffer, position + LOG_OVERHEAD, leader_epoch)
+    _BASE_OFFSET.pack_into(buffer, position, base_offset)
+    _LEADER_EPOCH.pack_into(buffer, position + LOG_OVERHEAD, leader_epoch)
 
 
 def assigned_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:

@@ -74,18 +74,25 @@ class TimestampBounds(NamedTuple):
 
 def validate_produced(batch: Buffer) -> BatchHeader:
     """The header of what must be exactly one batch a client may send; its records are not looked at."""
-    header = _only_batch(batch)
-    if header.base_offset != 0:
-        raise _invalid(f"the base offset is {header.base_offset} instead of 0")
+    size = len(batch)
+    if size < HEADER_SIZE or batch[_MAGIC_POSITION] != MAGIC:
+        raise _no_batch(batch)
+    header = BatchHeader.parse(batch)
+    base_offset, length, _, _, crc, attributes, last_offset_delta, _, _, producer_id, _, sequence, count = (
+        header
+    )
+    if length + LOG_OVERHEAD != size:
+        raise _invalid(f"a batch of {header.size} bytes in {size} bytes; there must be exactly one")
+    if base_offset != 0:
+        raise _invalid(f"the base offset is {base_offset} instead of 0")
     if not crc_is_valid(batch, 0, header):
-        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"the CRC {header.crc:#010x} does not match the batch")
-    attributes = header.attributes
-    if header.count < 1 or header.last_offset_delta != header.count - 1:
-        raise _invalid(f"{header.count} records with a last offset delta of {header.last_offset_delta}")
+        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"the CRC {crc:#010x} does not match the batch")
+    if count < 1 or last_offset_delta != count - 1:
+        raise _invalid(f"{count} records with a last offset delta of {last_offset_delta}")
     if attributes & CONTROL_FLAG:
         raise _invalid("clients may not write control records")
-    if header.producer_id >= 0 and header.base_sequence < 0:
-        raise _invalid(f"sequence {header.base_sequence} with producer id {header.producer_id}")
+    if producer_id >= 0 and sequence < 0:
+        raise _invalid(f"sequence {sequence} with producer id {producer_id}")
     if attributes & CODEC_MASK > _MAX_CODEC:
         raise _invalid(f"unknown compression codec {attributes & CODEC_MASK}")
     if attributes & LOG_APPEND_TIME_FLAG:
@@ -95,17 +102,11 @@ def validate_produced(batch: Buffer) -> BatchHeader:
     return header
 
 
-def _only_batch(batch: Buffer) -> BatchHeader:
-    size = len(batch)
+def _no_batch(data: Buffer) -> InvalidBatch:
     # Older formats have the magic at the same place, and can be shorter than our header.
-    if size > _MAGIC_POSITION and batch[_MAGIC_POSITION] != MAGIC:
-        raise _invalid(f"magic {batch[_MAGIC_POSITION]}; only record batches of magic {MAGIC} are stored")
-    if size < HEADER_SIZE:
-        raise _invalid(f"{size} bytes are no whole record batch")
-    header = BatchHeader.parse(batch)
-    if header.batch_length + LOG_OVERHEAD != size:
-        raise _invalid(f"a batch of {header.size} bytes in {size} bytes; there must be exactly one")
-    return header
+    if len(data) > _MAGIC_POSITION and data[_MAGIC_POSITION] != MAGIC:
+        return _invalid(f"magic {data[_MAGIC_POSITION]}; only record batches of magic {MAGIC} are stored")
+    return _invalid(f"{len(data)} bytes are no whole record batch")
 
 
 def validate_records(

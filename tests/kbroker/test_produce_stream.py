@@ -139,8 +139,58 @@ def test_partitions_may_take_turns(hosting: Hosting, counting: Counting) -> None
     for _ in range(4):
         for index in range(5):
             ask(client, request("a", 9, batch(), index=index), 9)
-    assert counting.calls == 5
+    assert counting.calls == 1
     assert [partition.log.log_end_offset for partition in partitions] == [4] * 5
+
+
+def several(topic: str, version: int, data: dict[int, bytes | None]) -> ProduceRequest:
+    message = request(topic, version, b"")
+    message.topic_data[0].partition_data = [
+        PartitionProduceData(index=index, records=records) for index, records in data.items()
+    ]
+    return message
+
+
+def test_any_partitions_of_the_topic_may_come_together(hosting: Hosting, counting: Counting) -> None:
+    """Also one that is not there, and batches of which the log refuses one."""
+    requests: list[dict[int, bytes | None]] = [
+        {0: batch()},
+        {0: batch(), 1: batch(b"a" * 300), 2: of_producer(0)},
+        {2: of_producer(1), 0: batch(b"a", b"b")},
+        {1: batch(), 2: of_producer(9)},
+        {2: of_producer(1), 1: batch()},
+        {1: batch(), 9: batch()},
+        {1: batch(), 0: flipped(batch(), 65)},
+        {0: batch(), 1: None},
+        {2: of_producer(2)},
+    ]
+    for version in range(5, 14):
+        repeated, single = f"a{version:02}", f"b{version:02}"
+        for index in range(3):
+            for topic in (repeated, single):
+                host(hosting, topic, index=index)
+        client = hosting.connect()
+        counting.calls = 0
+        for data in requests:
+            shortcut = ask(client, several(repeated, version, data), version)
+            calls = counting.calls
+            by_handler = ask(hosting.connect(), several(single, version, data), version)
+            counting.calls = calls
+            assert shortcut == by_handler.replace(single.encode(), repeated.encode())
+        assert counting.calls == 1 + 3, "the first, and those that are refused before they are staged"
+
+
+def test_a_topic_beside_it_is_left_to_the_handler(hosting: Hosting, counting: Counting) -> None:
+    for topic in "ab":
+        host(hosting, topic)
+    client = hosting.connect()
+    for _ in range(2):
+        both = request("a", 9, batch())
+        both.topic_data += request("b", 9, batch()).topic_data
+        reply = decode(ProduceResponse, ask(client, both, 9)[5:], 9)
+        assert [topic.partition_responses[0].error_code for topic in reply.responses] == [0, 0]
+        ask(client, request("a", 9, batch()), 9)
+    assert counting.calls == 3
 
 
 def test_many_requests_in_one_write_are_answered_in_order(hosting: Hosting) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import struct
 import tracemalloc
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wire import frames as module
 from wire.errors import WireError
-from wire.frames import FrameReader, frame
+from wire.frames import FrameReader, SpareBuffers, frame
 
 LIMIT = 1000
 
@@ -82,6 +84,48 @@ def test_a_frame_that_came_in_pieces_survives_reuse_of_the_buffer() -> None:
     buffer[:] = bytes(len(buffer))
     assert not list(reader.feed(framed(b"another")[:8]))
     assert bytes(whole) == b"abcdef"
+
+
+@given(bodies, places, st.integers(0, 2), st.integers(0, 400), st.booleans())
+def test_the_rest_of_a_large_frame_is_received_where_it_belongs(
+    bodies: list[bytes], places: list[int], most: int, size: int, in_room: bool
+) -> None:
+    """With or without a spare buffer, and whether the reader of the connection asks for `room` or not."""
+    spares = SpareBuffers(most, size)
+    reader = FrameReader(LIMIT, spares)
+    frames: list[bytes] = []
+    with patch.object(module, "LEAST_MISSING_BYTES", 20):
+        for piece in cut(b"".join(map(framed, bodies)), places):
+            if in_room and reader.room is not None:
+                count = min(len(reader.room), len(piece))
+                reader.room[:count] = piece[:count]
+                if (whole := reader.received(count)) is not None:
+                    frames.append(bytes(whole))
+                reader.give_back()
+                piece = piece[count:]
+            frames += [bytes(view) for view in reader.feed(piece)]
+            reader.give_back()
+    assert frames == bodies
+    assert reader.buffered_bytes == 0
+    taken = [spares.take() for _ in range(most)]
+    assert None not in taken, "all were given back"
+
+
+def test_spare_buffers_are_shared_and_few() -> None:
+    spares = SpareBuffers(1, 1 << 20)
+    first, second = FrameReader(1 << 20, spares), FrameReader(1 << 20, spares)
+    data = framed(bytes(range(256)) * 1000)
+    for reader in (first, second):
+        assert not list(reader.feed(data[:1000]))
+        assert reader.buffered_bytes == 1000
+    assert first.room is not None
+    assert len(first.room) == len(data) - 1000
+    assert second.room is None
+    assert [bytes(view) for view in second.feed(data[1000:])] == [data[4:]]
+    second.give_back()
+    assert spares.take() is None, "a frame that is not complete keeps its buffer"
+    first.drop()
+    assert spares.take() is not None
 
 
 def test_a_claimed_size_allocates_nothing() -> None:

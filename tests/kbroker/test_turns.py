@@ -1,0 +1,182 @@
+"""What connections share that are read from in one turn of the loop: the write, not the outcome."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.replica_manager import AppendOutcome
+from kbroker.turns import MOST_SHARED_BYTES, MOST_SHARED_READ_BYTES
+from storage.appending import Appended
+from tests.kbroker.harness import RawClient
+from tests.kbroker.hosting import Hosting
+from wire.api import ApiKey
+from wire.api.leader_and_isr import LeaderAndIsrPartitionState
+from wire.api.metadata import MetadataRequest
+from wire.api.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from wire.codec import decode
+from wire.records import BatchBuilder, BatchHeader
+
+VERSION = 9
+
+
+@pytest.fixture
+def hosting(tmp_path: Path) -> Iterator[Hosting]:
+    with Hosting(tmp_path / "data") as running:
+        yield running
+
+
+def batch(value: bytes) -> bytes:
+    builder = BatchBuilder()
+    builder.append(None, value, timestamp_ms=1)
+    return builder.build()
+
+
+def produce(value: bytes, correlation_id: int) -> bytes:
+    data = PartitionProduceData(index=0, records=batch(value))
+    request = ProduceRequest(
+        acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[data])]
+    )
+    return RawClient.request(request, ApiKey.PRODUCE, VERSION, correlation_id)
+
+
+def base_offset(client: RawClient, correlation_id: int) -> int:
+    body = client.receive()
+    assert struct.unpack_from(">i", body)[0] == correlation_id
+    [answer] = decode(ProduceResponse, body[5:], VERSION).responses[0].partition_responses
+    assert answer.error_code == 0
+    return answer.base_offset
+
+
+def learned(hosting: Hosting, number: int) -> list[RawClient]:
+    """Clients that have produced before."""
+    clients = [hosting.connect() for _ in range(number)]
+    for client in clients:
+        client.send(produce(b"first", 1))
+        base_offset(client, 1)
+    return clients
+
+
+def counted(hosting: Hosting, partition: Any) -> list[int]:
+    """How many batches each write to the log has from now on."""
+    writes: list[int] = []
+    append = partition.log.append_as_leader
+
+    def counting(batches: Any, *arguments: Any, **options: Any) -> Any:
+        writes.append(len(batches))
+        return append(batches, *arguments, **options)
+
+    hosting.do(lambda: setattr(partition.log, "append_as_leader", counting))
+    return writes
+
+
+def test_produces_of_many_connections_are_one_write(hosting: Hosting) -> None:
+    """conformance 1: each connection has its replies, in the order of its requests."""
+    partition = hosting.host("t")
+    clients = learned(hosting, 20)
+    writes = counted(hosting, partition)
+
+    def send_all() -> None:  # on the broker's loop, which finds them all when it looks next
+        for number, client in enumerate(clients):
+            client.send(*(produce(b"%d-%d" % (number, i), i) for i in range(3)))
+
+    hosting.do(send_all)
+    offsets = [[base_offset(client, i) for i in range(3)] for client in clients]
+    assert sorted(offset for mine in offsets for offset in mine) == list(range(20, 80))
+    assert all(mine == sorted(mine) for mine in offsets)
+    assert writes == [60]
+    stored = bytes(partition.log.read(0, 1 << 20).records)
+    for number in range(20):
+        assert [stored.index(b"%d-%d" % (number, i)) for i in range(3)] == sorted(
+            stored.index(b"%d-%d" % (number, i)) for i in range(3)
+        )
+
+
+def test_another_kind_of_request_sees_what_was_staged_before_it(hosting: Hosting) -> None:
+    hosting.host("t")
+    clients = learned(hosting, 3)
+
+    def send_all() -> None:
+        for client in clients:
+            client.send(
+                produce(b"x", 2),
+                RawClient.request(MetadataRequest(topics=[]), ApiKey.METADATA, 9, 3),
+                produce(b"y", 4),
+            )
+
+    hosting.do(send_all)
+    for client in clients:
+        first = base_offset(client, 2)
+        client.reply(ApiKey.METADATA, 9, 3)
+        assert base_offset(client, 4) > first
+
+
+def test_a_client_that_is_gone_keeps_nobody_waiting(hosting: Hosting) -> None:
+    partition = hosting.host("t")
+    clients = learned(hosting, 6)
+
+    def send_all() -> None:
+        for number, client in enumerate(clients):
+            client.send(produce(b"x", 2))
+            if number % 2:
+                client.socket.close()
+
+    hosting.do(send_all)
+    for client in clients[::2]:
+        base_offset(client, 2)
+    [last] = learned(hosting, 1)
+    last.send(produce(b"x", 2))
+    assert base_offset(last, 2) == partition.log.log_end_offset - 1
+
+
+def test_what_others_wait_for_is_bounded(hosting: Hosting) -> None:
+    """Large requests are not waited for, and of small ones only so many."""
+    partition = hosting.host("t")
+    clients = learned(hosting, 30)
+    writes = counted(hosting, partition)
+
+    def send_all(size: int) -> None:
+        for client in clients:
+            client.send(produce(b"x" * size, 2))
+
+    for size in (MOST_SHARED_READ_BYTES, MOST_SHARED_READ_BYTES - 1000):
+        hosting.do(lambda size=size: send_all(size))  # type: ignore[misc]
+        for client in clients:
+            base_offset(client, 2)
+    # The log had the first ones by themselves, as far as they arrived together; nothing was one large write.
+    assert sum(writes) == 60
+    assert max(writes) <= MOST_SHARED_BYTES // (MOST_SHARED_READ_BYTES - 1000) + 1
+
+
+@pytest.mark.parametrize("change", ["leader", "gone", "stopped"])
+def test_what_is_staged_is_appended_before_the_partition_changes(hosting: Hosting, change: str) -> None:
+    """It was staged in the belief that this broker leads; a moment later that would not be true."""
+    partition = hosting.host("t")
+    replicas = hosting.broker.replicas
+    data = batch(b"x")
+    outcomes: list[AppendOutcome] = []
+    other = LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=1,
+        leader=99,
+        leader_epoch=7,
+        isr=[99],
+        partition_epoch=7,
+        replicas=[99, 1],
+    )
+
+    def staged_and_changed() -> None:
+        replicas.stage(partition, data, BatchHeader.parse(data), outcomes.append)
+        if change == "leader":
+            replicas.become("t", partition.topic_id, other)
+        elif change == "gone":
+            replicas.forget("t", 0)
+        else:
+            replicas.stop()
+
+    hosting.do(staged_and_changed)
+    assert outcomes == [Appended(0, 0, -1, 0)]
