@@ -108,11 +108,19 @@ class ConfluentError(Exception):
 
 
 class Confluent:
+    """Its producer keeps the brokers that it has learned when none of them answers.
+
+    By default librdkafka 2.16 forgets them, but not that one of them coordinates the group, and then
+    send_offsets_to_transaction may wait for ever: its issue 5511, docs/delivery.md.
+    """
+
     FENCED = (ConfluentError,)
 
     def __init__(self, address: str, transactional_id: str, source: str) -> None:
         common = {"bootstrap.servers": address}
-        self._producer = confluent_kafka.Producer({**common, "transactional.id": transactional_id})
+        self._producer = confluent_kafka.Producer(
+            {**common, "transactional.id": transactional_id, "metadata.recovery.strategy": "none"}
+        )
         self._producer.init_transactions(PATIENCE_S)
         self._consumer = confluent_kafka.Consumer(
             {

@@ -159,15 +159,11 @@ def test_a_second_producer_takes_over(
     assert numbers(speaker, f"{topic}-out") == [2]
 
 
-@pytest.mark.parametrize("client", [one for one in CLIENTS if one.values != (Confluent,)])
+@ALL
 def test_a_copy_is_made_exactly_once_although_the_broker_is_killed(
     client: type[Copier], topic: str, tmp_path: Path
 ) -> None:
-    """Conformance 50, 89: kill -9 between the records and the commit, and right after a commit.
-
-    Without librdkafka 2.16: when its coordinator has just died, its send_offsets_to_transaction may wait for
-    ever, past its own timeout, although every request it has sent was answered (docs/delivery.md).
-    """
+    """Conformance 50, 89: kill -9 between the records and the commit, and right after a commit."""
     log = tmp_path / "broker.log"
     broker = BrokerProcess(log)
     speaker = Speaker(broker.host, broker.port)
