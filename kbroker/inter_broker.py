@@ -4,6 +4,7 @@
 - Each other broker has one connection for this purpose, made when it is first needed; requests leave in the
   order in which they were asked, and are not repeated here: whoever asks is told that nobody answered (None),
   and knows whether it may ask again.
+- A broker that has left the cluster is not waited for any more: it may be frozen, and its connection alive.
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ class InterBroker:
             outcome.when_done(lambda response: _tell(told, response))
         else:
             told(outcome)
+
+    def brokers_changed(self) -> None:
+        for peer in self._peers.values():
+            peer.follow()
 
     def close(self) -> None:
         for peer in self._peers.values():

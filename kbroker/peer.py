@@ -165,6 +165,11 @@ class Peer:
             self._connection, self._connected_to = cast(PeerConnection, protocol), address
             return self._connection
 
+    def follow(self) -> None:
+        """Hang up if the other broker is not where it was: whoever waits for it waits for nothing."""
+        if self._address() != self._connected_to:
+            self.close()
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()

@@ -27,6 +27,7 @@ def learn(broker: Broker, request: UpdateMetadataRequest) -> UpdateMetadataRespo
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)
     deleted = broker.metadata.update(request)
+    broker.inter_broker.brokers_changed()
     gone = frozenset(topic for topic, _ in deleted if topic not in broker.metadata.topics)
     if gone:
         broker.groups.delete_topics(gone)

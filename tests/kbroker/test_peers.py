@@ -12,6 +12,7 @@ import pytest
 from controller.requests import ControlRequest
 from kbroker.context import Context, Parked
 from kbroker.controller_channel import ControllerChannel, Whereabouts
+from kbroker.inter_broker import InterBroker
 from kbroker.peer import Address, Peer, PeerLost
 from kbroker.peers import Peers
 from wire.api import ApiKey
@@ -122,6 +123,31 @@ def test_requests_that_are_on_their_way_together_are_answered_each() -> None:
             assert [one.error_code for one in answers] == list(range(10))
             assert other.connections == 1
             peer.close()
+
+    run(test())
+
+
+def test_a_frozen_broker_is_not_waited_for_once_it_has_left_the_cluster() -> None:
+    async def test() -> None:
+        async with OtherBroker(lambda number, message: SILENCE) as frozen:
+            where: list[Address | None] = [frozen.address]
+            way = InterBroker(
+                1,
+                {},
+                asyncio.ensure_future,
+                asyncio.get_running_loop().create_connection,
+                lambda broker_id: where[0],
+                lambda: 60,
+            )
+            told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            way.send(2, shutdown(1), 3, told.set_result)
+            await frozen.was_asked.wait()
+            way.brokers_changed()
+            await asyncio.sleep(0)
+            assert not told.done()
+            where[0] = None
+            way.brokers_changed()
+            assert await told is None
 
     run(test())
 
