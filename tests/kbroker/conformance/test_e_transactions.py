@@ -328,13 +328,18 @@ def test_every_end_gives_another_epoch(new: Transacting, topic: str) -> None:
     assert markers(new.speaker, topic) == [(new.producer_id, 1, "COMMIT")]
 
 
-def test_a_late_end_does_not_end_the_next_transaction(new: Transacting, topic: str) -> None:
-    """conformance 46: refused, and the transaction goes on."""
+def test_a_late_end_does_not_end_the_next_transaction(
+    new: Transacting, topic: str, connect: Callable[[], Speaker]
+) -> None:
+    """conformance 46: repeated on another connection it is refused, and the transaction goes on."""
     new.begun(topic, b"a")
+    late = Transacting(connect(), topic, version=2)
+    late.producer_id, late.epoch = new.producer_id, new.epoch
     new.settled_end(is_commit=True)
     new.begun(topic, b"b")
-    assert new.end(is_commit=True, epoch=0) == FENCED
-    assert new.end(is_commit=False, epoch=0) == FENCED
+    assert late.end(is_commit=True) == FENCED
+    assert late.end(is_commit=False) == FENCED
+    assert new.state() == "Ongoing"
     new.settled_end(is_commit=True)
     assert read_committed(new.speaker, topic) == [b"a", b"b"]
 
