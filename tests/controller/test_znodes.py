@@ -148,6 +148,7 @@ values = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(values)
 def test_values_come_back_from_their_bytes(value: Any) -> None:
     assert type(value).decode(value.encode()) == value
@@ -240,6 +241,7 @@ def damaged_nodes(draw: st.DrawFn) -> bytes:
     return json.dumps(node).encode()
 
 
+@pytest.mark.slow
 @given(
     st.one_of(
         st.binary(max_size=20), json_values.map(lambda value: json.dumps(value).encode()), damaged_nodes()

@@ -26,6 +26,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def hosting(tmp_path: Path) -> Iterator[Hosting]:
@@ -44,7 +46,6 @@ def consumer(hosting: Hosting, **options: object) -> KafkaConsumer:
     return KafkaConsumer("t", bootstrap_servers=address(hosting), **values)
 
 
-@pytest.mark.slow
 def test_a_group_reads_commits_and_goes_on_where_it_was(hosting: Hosting) -> None:
     """conformance 71-76, 82"""
     producer = KafkaProducer(bootstrap_servers=address(hosting), enable_idempotence=False)

@@ -69,6 +69,7 @@ def test_records_below_the_first_offset_are_not_noted() -> None:
     assert (offsets.get(b"a"), offsets.get(b"b")) == (NOT_FOUND, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key_size", [8, LONGEST_KEY, LONGEST_KEY + 1, 200])
 @pytest.mark.parametrize("capacity", [1_000, 5_461, 5_462, 5_463, 20_000, 43_000])
 def test_memory_stays_within_the_bound_also_while_it_grows(key_size: int, capacity: int) -> None:

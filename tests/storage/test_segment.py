@@ -68,6 +68,7 @@ def test_a_time_index_entry_names_the_first_batch_with_the_largest_timestamp(dis
     assert list(index) == [TimestampOffset(9, 1), TimestampOffset(12, 4)]
 
 
+@pytest.mark.slow
 @given(
     spans=st.lists(
         st.tuples(st.integers(0, 4), st.integers(1, 3), st.integers(0, 500)), min_size=1, max_size=40
@@ -107,6 +108,7 @@ def test_a_missing_index_is_made_again(disk: SimulatedDisk, path: str) -> None:
     assert disk.read(path) == before
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32))
 def test_whatever_is_in_an_index_everything_is_found(seed: int) -> None:
     """Conformance 88."""
