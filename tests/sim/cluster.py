@@ -137,6 +137,7 @@ class Cluster:
             node_id=node.broker_id,
             machine=machine,
         )
+        broker.disks_lost = lambda: self.shut_down(node)
         session = node.session
         try:
             await broker.start(lambda broker: Membership(broker, session, is_shared=True))

@@ -98,6 +98,13 @@ class Faults:
             self._cluster.kill(node)
             self._come_back(node)
 
+    def strike(self, node: Node) -> None:
+        """Kill this one at this moment, if one may be killed now."""
+        if self._dark is None and node.is_ready:
+            self._history.note("strike", node)
+            self._cluster.kill(node)
+            self._come_back(node)
+
     def _shut_down(self) -> None:
         node = self._one()
         if node is not None:
