@@ -4,8 +4,8 @@ One fault at a time or several at once; at the end of the run all are over. Powe
 promises no more: an acknowledgement of all in-sync replicas means that it is in their page caches. So power
 goes at one broker while every replica is in sync, and nothing else is harmed until it is back in sync; at
 other times only processes die. A disk that does not write what it was given to sync is as good as one without
-power: its machine is restarted. A disk that is full, or refuses other things, makes logs go offline; once it
-is in order, somebody notices and restarts the broker.
+power: its machine is restarted. A disk that is full, or refuses other things, makes logs go offline, or all of
+them and the broker stops; once it is in order, somebody restarts the broker.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Faults:
         node.disk.heal()
         if node.has_offline_logs:
             self._cluster.kill(node)
-            self._come_back(node)
+        self._come_back(node)
 
     def _replace_machine(self, node: Node) -> None:
         self._history.note("mend disk", node)
