@@ -50,6 +50,7 @@ from kbroker.open_files import most_open_files
 from kbroker.orders import NewLogs, Orders
 from kbroker.peer import Address
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
+from kbroker.replication_quota import ReplicationQuota, is_listed
 from kbroker.settings import Settings, produce_rules
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
 from kbroker.turns import Turns
@@ -177,9 +178,21 @@ class Broker:
             configure=self._configure,
             leadership=self._leadership_changed,
         )
+        replicas.leader_quota = self.replication_quota(
+            lambda: self.settings.configuration.broker.leader_replication_throttled_rate
+        )
         replicas.tells_high_watermark = self.sends_to_closest_replica
         replicas.traffic.most = self.settings.configuration.broker.kbroker_metrics_max_partitions
         return replicas
+
+    def replication_quota(self, limit: Callable[[], int]) -> ReplicationQuota:
+        values = self.settings.configuration.broker
+        return ReplicationQuota(
+            limit,
+            lambda: int(self.steady_s() * 1000),
+            windows=values.replication_quota_window_num,
+            window_ms=values.replication_quota_window_size_seconds * 1000,
+        )
 
     def _inter_broker(self) -> InterBroker:
         """The way to partition leaders and to coordinators, wherever they are."""
@@ -470,6 +483,13 @@ class Broker:
         partition.log.config = self.log_config(partition.topic)
         partition.log.producers.verify_transactions = values.transaction_partition_verification_enable
         partition.min_in_sync_replicas = config.min_insync_replicas
+        place = partition.index, self.node_id
+        leaders, followers = (
+            config.leader_replication_throttled_replicas,
+            config.follower_replication_throttled_replicas,
+        )
+        partition.is_throttled_as_leader = is_listed(leaders, *place)
+        partition.is_throttled_as_follower = is_listed(followers, *place)
         partition.rules = produce_rules(
             config,
             self.max_request_bytes,

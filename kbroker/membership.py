@@ -32,7 +32,7 @@ from kbroker.isr_changes import IsrChanges
 from kbroker.peer import Address, PeerLost
 from kbroker.peers import Peers
 from kbroker.producer_ids import ProducerIds
-from kbroker.replica_fetcher import ReplicaFetchers
+from kbroker.replica_fetcher import FollowerQuotas, ReplicaFetchers
 from kbroker.replica_manager import Others
 from storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from storage.errors import StorageError
@@ -133,6 +133,7 @@ class Membership:
             broker.machine.open_connection,
             broker.spawn,
             broker.now_ms,
+            self._follower_quotas(),
         )
         isr_changes = IsrChanges(
             broker.node_id,
@@ -150,6 +151,17 @@ class Membership:
             steady_ms=lambda: int(loop.time() * 1000),
         )
         self._look_after_replicas()
+
+    def _follower_quotas(self) -> FollowerQuotas:
+        settings = self._broker.settings
+        return FollowerQuotas(
+            self._broker.replication_quota(
+                lambda: settings.configuration.broker.follower_replication_throttled_rate
+            ),
+            self._broker.replication_quota(
+                lambda: settings.configuration.broker.kbroker_balance_max_bytes_per_second
+            ),
+        )
 
     def _look_after_replicas(self) -> None:
         """Who does not keep up, and which disks have failed."""

@@ -15,6 +15,8 @@ Rules:
 - A follower whose offsets the leader does not have (an unclean election, or retention) asks where the leader
   begins and ends, and starts there.
 - The high watermark follows the leader's and never goes back; so does the log start offset.
+- A replica that is throttled or being added, and not in sync, is not asked for while too much of that kind
+  is fetched (`kbroker.replication_quota`).
 - A partition that fails waits before it is asked for again, at first shortly: most errors mean that the
   leader has not heard the latest yet.
 """
@@ -25,12 +27,13 @@ import asyncio
 import logging
 import zlib
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbroker.configuration.broker_keys import BrokerConfig
 from kbroker.fetcher_session import FetcherSession, Key, Limits, Place
 from kbroker.peer import Address, Open, Peer, PeerLost
 from kbroker.replica_manager import LOOK_AGAIN, HostedPartition
+from kbroker.replication_quota import ReplicationQuota
 from storage.errors import StorageError
 from storage.log import UnifiedLog
 from storage.log_manager import LogManager
@@ -64,6 +67,20 @@ SESSION_ERRORS = frozenset(
 Spawn = Callable[[Coroutine[object, object, None]], object]
 
 
+class FollowerQuotas(NamedTuple):
+    """What is fetched for replicas that are not in sync yet."""
+
+    listed: ReplicationQuota
+    """Those that an operator has chosen."""
+    added: ReplicationQuota
+    """Those of the others that are being added to this broker."""
+
+    def of(self, partition: HostedPartition) -> ReplicationQuota | None:
+        if partition.is_throttled_as_follower:
+            return self.listed
+        return self.added if partition.is_being_added else None
+
+
 class ReplicaFetchers:
     """Everything that this broker follows, by leader."""
 
@@ -77,12 +94,14 @@ class ReplicaFetchers:
         open_connection: Open,
         spawn: Spawn,
         now_ms: Callable[[], int],
+        quotas: FollowerQuotas,
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.logs = logs
         self.values = values
         self.now_ms = now_ms
+        self.quotas = quotas
         self._address_of = address_of
         self._open_connection = open_connection
         self._spawn = spawn
@@ -252,7 +271,8 @@ class Fetcher:
             await self._wait_until(waits_until)
             return
         request = self._request(None if waits_until is None else waits_until - now)
-        timeout_s = self._fetchers.values().replica_socket_timeout_ms / 1000
+        values = self._fetchers.values()
+        timeout_s = values.replica_socket_timeout_ms / 1000
         self._is_asking = True
         try:
             response: FetchResponse = await self.peer.ask(request, FETCH_VERSION, timeout_s)
@@ -280,12 +300,24 @@ class Fetcher:
         """Whose time has come; and, now and then, where retention has raised the log start offset."""
         for key in [key for key, one in self._waiting.items() if one.waits_until <= now]:
             self._want(key)
+        for key in list(self._due):
+            followed = self._followed[key]
+            if wait_ms := self._throttled_ms(followed.partition):
+                followed.waits_until = now + wait_ms / 1000
+                self._leave_out(key)
+                self._waiting[key] = followed
         if now - self._looked_s >= LOOK_AROUND_S:
             self._looked_s = now
             for key, place in self._session.known.items():
-                followed = self._followed.get(key)
-                if followed is not None and followed.log.log_start_offset != place.log_start_offset:
+                one = self._followed.get(key)
+                if one is not None and one.log.log_start_offset != place.log_start_offset:
                     self._due[key] = None
+
+    def _throttled_ms(self, partition: HostedPartition) -> int:
+        quota = self._fetchers.quotas.of(partition)
+        if quota is None or partition.log.log_end_offset >= partition.leader_high_watermark >= 0:
+            return 0
+        return quota.wait_ms()
 
     def _request(self, at_most_s: float | None) -> FetchRequest:
         """Held back by the leader no longer than that."""
@@ -357,6 +389,9 @@ class Fetcher:
         committed_before = log.high_watermark
         if data.records:
             log.append_as_follower(data.records, self._fetchers.now_ms())
+            quota = self._fetchers.quotas.of(followed.partition)
+            if quota is not None:
+                quota.record(len(data.records))
             followed.partition.traffic.replication_bytes_in += len(data.records)
         followed.partition.leader_high_watermark = data.high_watermark
         log.high_watermark = max(log.high_watermark, data.high_watermark)

@@ -26,6 +26,7 @@ from kbroker.follower_sessions import FollowerSession
 from kbroker.measures import Traffic, TrafficByTopic
 from kbroker.partition import Leadership
 from kbroker.produced_batches import ProduceRules
+from kbroker.replication_quota import UNLIMITED
 from storage.appending import NO_GUARDS, Appended
 from storage.log import UnifiedLog
 from storage.log_manager import LogManager
@@ -77,6 +78,9 @@ class HostedPartition:
         "has_settled",
         "in_sync_replicas",
         "index",
+        "is_being_added",
+        "is_throttled_as_follower",
+        "is_throttled_as_leader",
         "leader_epoch",
         "leader_high_watermark",
         "leader_id",
@@ -110,6 +114,8 @@ class HostedPartition:
         """Where this broker leads and others follow."""
         self.leader_high_watermark = -1
         """What the leader said last, where this broker follows."""
+        self.is_being_added = self.is_throttled_as_leader = self.is_throttled_as_follower = False
+        """Where the first is true, a reassignment has not come to its end."""
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
         self.staged: list[Staged] = []
@@ -210,6 +216,8 @@ class ReplicaManager:
         self._staged: list[HostedPartition] = []
         self.others = NOBODY
         self.traffic = TrafficByTopic()
+        self.leader_quota = UNLIMITED
+        """Of what followers that are throttled are sent."""
         self.tells_high_watermark = False
         """Whether followers are told at once what is committed, since they serve consumers."""
         self.isr_shrinks = self.isr_expands = 0
@@ -248,6 +256,7 @@ class ReplicaManager:
         led_before = partition.leader_id == self._broker_id
         partition.leader_id, partition.leader_epoch = state.leader, state.leader_epoch
         partition.partition_epoch = state.partition_epoch
+        partition.is_being_added = self._broker_id in state.adding_replicas
         partition.is_news()
         if state.leader == self._broker_id:
             self._lead(partition, state, is_news=epochs != epochs_before or not led_before)

@@ -449,13 +449,20 @@ class BrokerConfig:
         default=FOREVER_MS,
         at_least=0,
         update=CLUSTER_WIDE,
-        doc="Bytes a second that a leader sends for leader.replication.throttled.replicas.",
+        doc="Bytes a second that leaders here send for leader.replication.throttled.replicas, not in sync.",
     )
     follower_replication_throttled_rate: int64 = key(
         default=FOREVER_MS,
         at_least=0,
         update=CLUSTER_WIDE,
-        doc="Bytes a second that a follower fetches for follower.replication.throttled.replicas.",
+        doc="Bytes a second that followers here fetch for follower.replication.throttled.replicas, not in "
+        "sync.",
+    )
+    replication_quota_window_num: int32 = key(
+        default=11, at_least=1, doc="Over how many windows these rates are taken."
+    )
+    replication_quota_window_size_seconds: int32 = key(
+        default=1, at_least=1, doc="How long such a window is."
     )
 
     # The cluster
@@ -509,7 +516,8 @@ class BrokerConfig:
         default=50_000_000,
         at_least=1,
         update=CLUSTER_WIDE,
-        doc="What rebuilding and balancing may copy to a broker in a second.",
+        doc="Bytes a second that a broker fetches for replicas that are being added to it: by balancing, "
+        "rebuilding, and reassignments that list no throttled followers.",
     )
 
     # Quotas

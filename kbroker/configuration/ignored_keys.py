@@ -53,13 +53,6 @@ def _not_yet() -> Iterator[tuple[str, str]]:
             """,
         ),
         (
-            "replication is not throttled",
-            """
-            leader.replication.throttled.rate follower.replication.throttled.rate
-            kbroker.balance.max.bytes.per.second
-            """,
-        ),
-        (
             "times between brokers cannot be chosen",
             """
             socket.connection.setup.timeout.ms socket.connection.setup.timeout.max.ms
@@ -313,12 +306,6 @@ class IgnoredKeys:
     )
     share_coordinator_append_linger_ms: int32 = key(
         default=-1, at_least=-1, no_effect=ONE_LOOP, doc="How long it gathers records for one write."
-    )
-    replication_quota_window_num: int32 = key(
-        default=11, at_least=1, no_effect="quota.window.num holds", doc="Windows of a replication rate."
-    )
-    replication_quota_window_size_seconds: int32 = key(
-        default=1, at_least=1, no_effect="quota.window.size.seconds holds", doc="How long each is."
     )
     add_partitions_to_txn_retry_backoff_ms: int32 = key(
         default=20, at_least=1, no_effect="nothing is asked twice", doc="Rest before asking again."

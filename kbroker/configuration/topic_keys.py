@@ -100,7 +100,7 @@ class TopicConfig:
     follower_replication_throttled_replicas: words = key(
         default=(),
         form=THROTTLED_REPLICAS,
-        doc="Followers whose fetching counts against follower.replication.throttled.rate.",
+        doc="Replicas that follower.replication.throttled.rate holds for, on the brokers that follow.",
     )
     index_interval_bytes: int32 = key(
         broker="log.index.interval.bytes",
@@ -111,7 +111,7 @@ class TopicConfig:
     leader_replication_throttled_replicas: words = key(
         default=(),
         form=THROTTLED_REPLICAS,
-        doc="Replicas whose fetching from a leader counts against leader.replication.throttled.rate.",
+        doc="Replicas that leader.replication.throttled.rate holds for, on the brokers that lead.",
     )
     local_retention_bytes: int64 = key(
         broker="log.local.retention.bytes",

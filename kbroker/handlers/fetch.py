@@ -8,6 +8,7 @@
 - The first partition with data gives at least one whole batch, whatever the limits say (56).
 - Of what a follower asks for in a session, only that is read which may have news for it
   (`kbroker.follower_sessions`).
+- A follower that is throttled (`kbroker.replication_quota`) gets no records while too much is sent.
 - Followers see everything. What one asks for tells what it has (`ReplicaManager.fetched`); it is woken by
   what is appended, not by what is committed. Where consumers are sent to followers, those are told at once of
   a high watermark that is new to them.
@@ -183,6 +184,8 @@ class _Fetching:
                     wanted.log_start_offset,
                 )
             limit = max(min(wanted.max_bytes, room), 0)
+            if self._must_wait(partition):
+                limit, is_first = 0, False
             result = partition.log.read(
                 wanted.fetch_offset, limit, self._isolation, min_one_batch=is_first, part_from=PART_BYTES
             )
@@ -195,6 +198,15 @@ class _Fetching:
                 aborted_transactions=[] if error.code in UNKNOWN else None,  # as in Kafka
                 records=b"",
             )
+
+    def _must_wait(self, partition: HostedPartition) -> bool:
+        """A follower that is throttled and not in sync, while too much is sent to such."""
+        return (
+            self._replica_id >= 0
+            and partition.is_throttled_as_leader
+            and self._replica_id not in partition.in_sync_replicas
+            and self._broker.replicas.leader_quota.wait_ms() > 0
+        )
 
     def _partition(self, wanted: Wanted) -> HostedPartition:
         topic = wanted.topic
@@ -272,6 +284,8 @@ class _Fetching:
             return
         if self._replica_id >= 0:
             partition.traffic.replication_bytes_out += size
+            if partition.is_throttled_as_leader:
+                self._broker.replicas.leader_quota.record(size)
         else:
             partition.traffic.bytes_out += size
 
