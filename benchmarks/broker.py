@@ -9,7 +9,9 @@ end offsets and reply sizes are checked. kbroker runs without fsync (`kbroker.fl
 the second table has its default beside it, which makes every acknowledged batch durable.
 
 ROW is a part of a row's name, such as `fetch` or "Produce, 5". With confluent-kafka installed, the stock
-client produces and consumes as well. Needs Go for the load and kfake, and Java and Kafka's jars for Kafka.
+client produces and consumes as well. For bulk Produces there is a bare loop beside the brokers that receives
+the same, computes its CRC and writes it to files: what nobody can do without. Needs Go for the load and
+kfake, and Java and Kafka's jars for Kafka.
 """
 
 from __future__ import annotations
@@ -19,20 +21,23 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from typing import NamedTuple
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 from benchmarks.load import brokers, stock_client
 from benchmarks.load.brokers import BrokerFailed, RunningBroker
 from benchmarks.load.client import Unexpected
-from benchmarks.load.measuring import Measured, latency, measure
-from benchmarks.load.workloads import ROWS
+from benchmarks.load.measuring import Measured, latency, measure, measure_bare
+from benchmarks.load.workloads import ROWS, Row
 
 KAFKA = "Apache Kafka"
 DURABLE = "kbroker, durable"
+BARE = "bare loop"
 BROKERS: dict[str, Callable[[], AbstractContextManager[RunningBroker]]] = {
     "kbroker": brokers.kbroker,
     KAFKA: brokers.kafka,
     "kfake": brokers.kfake,
+    BARE: brokers.bare,
     DURABLE: partial(brokers.kbroker, flush="auto"),
 }
 RATES = (1_000, 10_000)
@@ -63,15 +68,23 @@ def measured(
     terms = {"seconds": effort.seconds, "warm_s": warm_s, "rounds": effort.rounds}
     for row in ROWS:
         if wanted(row.name):
-            says_something = row.produces or name != DURABLE
-            one = outcome(partial(measure, broker, row, **terms)) if says_something else None
-            yield row.name, one
+            yield row.name, outcome_of(name, broker, row, terms)
+    if name == BARE:
+        return
     for rate in RATES:
         if wanted(row_name := LATENCY.format(f"{rate:,}")):
             yield row_name, outcome(partial(latency, broker, rate, **terms))
     if stock_client.is_installed() and (wanted(STOCK.format("produce")) or wanted(STOCK.format("consume"))):
         for what, one in stock_client.measure(broker):
             yield STOCK.format(what), one
+
+
+def outcome_of(
+    name: str, broker: RunningBroker, row: Row, terms: dict[str, Any]
+) -> Measured | Unexpected | None:
+    if name == BARE:
+        return None if row.bare is None else outcome(partial(measure_bare, broker, row.bare(), **terms))
+    return outcome(partial(measure, broker, row, **terms)) if row.produces or name != DURABLE else None
 
 
 def outcome(attempt: Callable[[], Measured]) -> Measured | Unexpected:
@@ -94,7 +107,7 @@ def measure_all(names: Sequence[str], wanted: Callable[[str], bool], effort: Eff
             else:
                 columns[name] = {}
                 turns.append((name, measured(name, broker, wanted, effort)))
-        for rows in zip(*(generator for _, generator in turns), strict=True):
+        for rows in zip_longest(*(generator for _, generator in turns), fillvalue=("", None)):
             for (name, _), (row, one) in zip(turns, rows, strict=True):
                 if isinstance(one, Measured):
                     columns[name][row] = one
@@ -118,7 +131,7 @@ def report(broker: str, row: str, one: Measured | Unexpected | None) -> None:
 
 
 def print_table(title: str, columns: dict[str, Column], mine: str) -> None:
-    """CPU seconds, and ours as a share of the others': below 1 we need less."""
+    """CPU seconds and latencies, and ours as a share of the others': below 1 we need less."""
     others = [name for name in columns if name != mine and columns[name]]
     print(f"\n{title}\n")
     print(f"| CPU-s per GB or 100k requests | {' | '.join([mine, *others])} |", end="")
@@ -126,13 +139,20 @@ def print_table(title: str, columns: dict[str, Column], mine: str) -> None:
     print("|---" * (2 + 2 * len(others)) + "|")
     for row, one in columns.get(mine, {}).items():
         found = [columns[name].get(row) for name in others]
-        cells = [f"{one.cpu_s:.2f}", *("" if cell is None else f"{cell.cpu_s:.2f}" for cell in found)]
-        cells += ["" if cell is None else f"**{one.cpu_s / cell.cpu_s:.2f}**" for cell in found]
-        print(f"| {row} | {' | '.join(cells)} |")
+        print_row(row, one.cpu_s, [cell and cell.cpu_s for cell in found])
+        if row.startswith("latency"):
+            print_row(f"{row}: p50, ms", one.p50_ms, [cell and cell.p50_ms for cell in found])
+            print_row(f"{row}: p99, ms", one.p99_ms, [cell and cell.p99_ms for cell in found])
+
+
+def print_row(name: str, mine: float, others: Sequence[float | None]) -> None:
+    cells = [f"{mine:.2f}", *("" if other is None else f"{other:.2f}" for other in others)]
+    cells += ["" if other is None else f"**{mine / other:.2f}**" for other in others]
+    print(f"| {name} | {' | '.join(cells)} |")
 
 
 def print_rates(columns: dict[str, Column], rows: Iterable[str]) -> None:
-    print("\n| MB/s or requests/s; p50/p99 ms | " + " | ".join(columns) + " |")
+    print("\n| MB/s or requests/s | " + " | ".join(columns) + " |")
     print("|---" * (1 + len(columns)) + "|")
     for row in rows:
         cells = []
@@ -140,8 +160,6 @@ def print_rates(columns: dict[str, Column], rows: Iterable[str]) -> None:
             one = found.get(row)
             if one is None:
                 cells.append("")
-            elif row.startswith("latency"):
-                cells.append(f"{one.p50_ms:.2f} / {one.p99_ms:.2f}")
             else:
                 cells.append(f"{one.rate:,.0f}")
         print(f"| {row} | {' | '.join(cells)} |")
@@ -167,7 +185,7 @@ def main(arguments: list[str] | None = None) -> None:
     if durable:
         print_table(
             "kbroker with its default, an fsync before each acknowledgement:",
-            {DURABLE: durable, **columns},
+            {DURABLE: durable, **{name: found for name, found in columns.items() if name != BARE}},
             DURABLE,
         )
     every = {**columns, DURABLE: durable} if durable else columns

@@ -106,6 +106,15 @@ def kfake() -> Iterator[RunningBroker]:
 
 
 @contextmanager
+def bare() -> Iterator[RunningBroker]:
+    """No broker at all: what `benchmarks.load.bare` says."""
+    with tempfile.TemporaryDirectory(prefix="bare-") as directory:
+        command = [sys.executable, "-m", "benchmarks.load.bare", directory]
+        with started("the bare loop", command) as loop:
+            yield loop
+
+
+@contextmanager
 def kafka() -> Iterator[RunningBroker]:
     if reason := reason_to_skip(KAFKA):
         raise BrokerFailed(reason)

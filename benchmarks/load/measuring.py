@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,22 +70,37 @@ def run_loadgen(broker: RunningBroker, *arguments: object) -> tuple[float, dict[
 
 def measure(broker: RunningBroker, row: Row, *, seconds: float, warm_s: float, rounds: int) -> Measured:
     """The best of some rounds, after a broker had time to warm up."""
-    found: list[Measured] = []
-    with (
-        tempfile.NamedTemporaryFile(suffix=".frames") as file,
-        broker.client() as client,
-    ):
-        while warm_s > 0 or len(found) < rounds:
+    with broker.client() as client:
+
+        def one_round(most_s: float) -> tuple[Measured, float]:
             with prepared(client, row) as load:
                 if row.produces:
                     use_memory()
-                Path(file.name).write_bytes(b"".join(load.frames))
-                most_s = seconds if warm_s <= 0 else max(warm_s, LEAST_S)
-                one, took_s = replay(broker, client, load, file.name, most_s)
-            if warm_s > 0:
-                warm_s -= max(took_s, LEAST_S)
-            else:
-                found.append(one)
+                return replay(broker, client, load, most_s)
+
+        return best_of(one_round, seconds=seconds, warm_s=warm_s, rounds=rounds)
+
+
+def measure_bare(loop: RunningBroker, load: Load, *, seconds: float, warm_s: float, rounds: int) -> Measured:
+    """What knows no messages, and so cannot be asked what has become of them."""
+
+    def one_round(most_s: float) -> tuple[Measured, float]:
+        use_memory()
+        return replay(loop, None, load, most_s)
+
+    return best_of(one_round, seconds=seconds, warm_s=warm_s, rounds=rounds)
+
+
+def best_of(
+    one_round: Callable[[float], tuple[Measured, float]], *, seconds: float, warm_s: float, rounds: int
+) -> Measured:
+    found: list[Measured] = []
+    while warm_s > 0 or len(found) < rounds:
+        one, took_s = one_round(seconds if warm_s <= 0 else max(warm_s, LEAST_S))
+        if warm_s > 0:
+            warm_s -= max(took_s, LEAST_S)
+        else:
+            found.append(one)
     return best(found)
 
 
@@ -101,13 +116,18 @@ def use_memory() -> None:
 
 
 def replay(
-    broker: RunningBroker, client: Client, load: Load, frames: str, seconds: float
+    broker: RunningBroker, client: Client | None, load: Load, seconds: float
 ) -> tuple[Measured, float]:
-    options: list[object] = ["-frames", frames, "-seconds", seconds, "-requests", load.most_requests]
+    """`client` asks whether it was done; without one there is nobody to ask."""
+    options: list[object] = ["-seconds", seconds, "-requests", load.most_requests]
     options += ["-connections", load.connections, "-in-flight", load.in_flight]
-    cpu_s, result = run_loadgen(broker, "replay", *options, *(["-once"] if load.once else []))
+    with tempfile.NamedTemporaryFile(suffix=".frames") as file:
+        file.write(b"".join(load.frames))
+        file.flush()
+        options += ["-frames", file.name, *(["-once"] if load.once else [])]
+        cpu_s, result = run_loadgen(broker, "replay", *options)
     requests, took_s = result["requests"], result["seconds"]
-    if load.records:
+    if load.records and client is not None:
         ends = client.end_offsets(TOPIC, load.partitions)
         if ends != [requests * load.records] * load.partitions:
             raise Unexpected(f"after {requests} times {load.records} records the partitions end at {ends}")

@@ -61,6 +61,8 @@ class Row(NamedTuple):
     prepare: Callable[[Client], Load]
     produces: bool = False
     partitions: int = 1
+    bare: Callable[[], Load] | None = None
+    """The load itself, where it makes sense without a broker: see `benchmarks.load.bare`."""
 
 
 # -- produce
@@ -101,7 +103,7 @@ def produced(client: Client, frame: bytes) -> None:
     check([answer for topic in response.responses for answer in topic.partition_responses])
 
 
-def bulk_produce(client: Client, *, size: int, codec: Codec = Codec.NONE) -> Load:
+def bulk_produce(*, size: int, codec: Codec = Codec.NONE) -> Load:
     count = BATCH_BYTES // (size + 10)
     frame = produce_frame(batch(size, count, codec), PARTITIONS)
     value_bytes = size * count * PARTITIONS
@@ -159,7 +161,7 @@ def fetch_frame(wanted: dict[int, int], partition_max_bytes: int = 1 << 20, max_
 
 def bulk_fetch(client: Client, *, size: int) -> Load:
     """All of a topic, from its beginning to its end: these are the requests that this takes."""
-    filling = bulk_produce(client, size=size)
+    filling = bulk_produce(size=size)
     for _ in range(filling.most_requests):
         produced(client, filling.frames[0])
     ends = client.end_offsets(TOPIC, PARTITIONS)
@@ -228,10 +230,15 @@ def prepared(client: Client, row: Row) -> Iterator[Load]:
         client.delete_topic(TOPIC)
 
 
+def bulk_row(name: str, size: int, codec: Codec = Codec.NONE) -> Row:
+    load = partial(bulk_produce, size=size, codec=codec)
+    return Row(name, lambda client: load(), True, PARTITIONS, load)
+
+
 ROWS = (
-    Row("produce 1 KB", partial(bulk_produce, size=1024), True, PARTITIONS),
-    Row("produce 100 B", partial(bulk_produce, size=100), True, PARTITIONS),
-    Row("produce 1 KB, lz4", partial(bulk_produce, size=1024, codec=Codec.LZ4), True, PARTITIONS),
+    bulk_row("produce 1 KB", 1024),
+    bulk_row("produce 100 B", 100),
+    bulk_row("produce 1 KB, lz4", 1024, Codec.LZ4),
     Row("fetch 1 KB", partial(bulk_fetch, size=1024), False, PARTITIONS),
     Row("fetch 100 B", partial(bulk_fetch, size=100), False, PARTITIONS),
     Row("Produce, 1 in flight", partial(small_produce, connections=1, in_flight=1), True),
