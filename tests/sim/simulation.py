@@ -53,10 +53,11 @@ class Simulation:
         brokers = self.chance.choice((3, 3, 3, 4, 5))
         kind = WORKLOADS[seed % len(WORKLOADS)]
         self.cluster = Cluster(loop, seed, brokers, self.history.note, **kind.properties)
-        self.workload = kind(self.cluster, self.history, seed, [(TOPIC, 0), (TOPIC, 1)])
         self.watcher = Watcher(self.cluster, self.history)
         self.watcher.volatile.add(LONELY)
         self.faults = Faults(self.cluster, self.history, self.chance)
+        sources = [(TOPIC, 0), (TOPIC, 1)]
+        self.workload = kind(self.cluster, self.history, seed, sources, self.faults.strike)
         self.admin = Admin(self.cluster, self.history, "admin", seed)
         self.producers: list[Writer] = []
         self.consumers: list[Consumer] = []

@@ -12,8 +12,8 @@ from tests.sim.workloads import WORKLOADS, GroupWorkload, TransactionWorkload
 
 pytestmark = pytest.mark.slow
 
-GROUP_SEEDS = range(WORKLOADS.index(GroupWorkload), 30, len(WORKLOADS))
-TRANSACTION_SEEDS = range(WORKLOADS.index(TransactionWorkload), 30, len(WORKLOADS))
+GROUP_SEEDS = range(WORKLOADS.index(GroupWorkload), 60, len(WORKLOADS))
+TRANSACTION_SEEDS = range(WORKLOADS.index(TransactionWorkload), 60, len(WORKLOADS))
 
 
 def is_found(bug: Bug, anomaly: str, seeds: range) -> bool:

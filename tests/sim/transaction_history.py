@@ -18,7 +18,7 @@ A transaction whose commit was asked for, and whose producer heard nothing, may 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -67,6 +67,8 @@ class Transaction:
 class TransactionHistory:
     def __init__(self, history: History) -> None:
         self.all: list[Transaction] = []
+        self.is_asked_for: Callable[[], object] = lambda: None
+        """Called with every request to end a transaction."""
         self._history = history
         self._of: dict[bytes, Transaction] = {}
         self._offsets: dict[tuple[str, Place, int], list[Transaction]] = {}
@@ -88,6 +90,7 @@ class TransactionHistory:
     def asks(self, transaction: Transaction, *, commit: bool) -> None:
         transaction.is_asked_to_commit = commit
         self._history.note("asks to commit" if commit else "asks to abort", transaction)
+        self.is_asked_for()
 
     def ended(self, transaction: Transaction) -> None:
         transaction.is_committed = transaction.is_asked_to_commit
@@ -205,19 +208,18 @@ Decisions = Mapping[tuple[Place, int], list[Outcome]]
 """By partition and producer id, in order."""
 
 
-def decided(log: UnifiedLog) -> Decisions:
-    """By the log of a partition of `__transaction_state`."""
+def decided(logs: Iterable[UnifiedLog]) -> Decisions:
+    """By the partitions of `__transaction_state`. A producer has its transactions in one of them."""
     found: dict[tuple[Place, int], list[Outcome]] = {}
-    for _, stored in batches(log):
-        for record in stored:
-            decoded = decode_record(TRANSACTION_STATE, record.key or b"", record.value)
-            if decoded is None or not isinstance(decoded[1], TransactionLogValue):
-                continue
-            transaction = Stored.from_record("", decoded[1])
-            if transaction.state.is_decided:
-                outcome = Outcome(transaction.producer_epoch, transaction.state.is_commit)
-                for place in transaction.partitions:
-                    found.setdefault((tuple(place), transaction.producer_id), []).append(outcome)
+    for record in (record for log in logs for _, stored in batches(log) for record in stored):
+        decoded = decode_record(TRANSACTION_STATE, record.key or b"", record.value)
+        if decoded is None or not isinstance(decoded[1], TransactionLogValue):
+            continue
+        transaction = Stored.from_record("", decoded[1])
+        if transaction.state.is_decided:
+            outcome = Outcome(transaction.producer_epoch, transaction.state.is_commit)
+            for place in transaction.partitions:
+                found.setdefault((tuple(place), transaction.producer_id), []).append(outcome)
     return found
 
 

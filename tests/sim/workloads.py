@@ -4,13 +4,14 @@ consumers, or transactions.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import ClassVar
 
 from storage.log import UnifiedLog
 from tests.sim.admin import Admin
 from tests.sim.clients import Producer
-from tests.sim.cluster import Cluster
+from tests.sim.cluster import MOST_SKEW_MS, Cluster, Node
 from tests.sim.copier import Copier, Onlooker
 from tests.sim.groups import Crowd, Member
 from tests.sim.history import History, Place
@@ -22,6 +23,11 @@ Until = Callable[[Callable[[], bool], float, str], Awaitable[None]]
 Stored = Mapping[Place, Mapping[int, bytes]]
 
 REST_S = 60.0
+LATEST_END_S = REST_S + 2 * MOST_SKEW_MS / 1000
+"""A transaction's time may be over by one coordinator's clock, and have hardly begun by the next one's."""
+STRIKES = 0.03
+STRIKES_WITHIN_S = 0.005
+"""How often, and how long after a producer asked to end a transaction, its coordinator is killed."""
 GROUP, COPIERS = "group", "copiers"
 READ, WRITTEN = "read", "written"
 """The topics that the group reads, and that transactions write to."""
@@ -38,10 +44,19 @@ class Workload:
     is_beside = False
     """Whether there is so much to do that there is less of everything else."""
 
-    def __init__(self, cluster: Cluster, history: History, seed: int, sources: list[Place]) -> None:
-        """`sources` are written to by plain producers, with acks=all."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        history: History,
+        seed: int,
+        sources: list[Place],
+        strike: Callable[[Node], object],
+    ) -> None:
+        """`sources` are written to by plain producers, with acks=all. `strike` kills a broker, if it may."""
         self.cluster, self.history, self.seed = cluster, history, seed
         self.sources = sources
+        self.strike = strike
+        self.chance = random.Random(f"{seed} workload")
 
     async def begin(self, admin: Admin) -> list[Writer]:
         """When the topics of the sources are there. Gives who else writes until the faults are over."""
@@ -104,7 +119,7 @@ class TransactionWorkload(Workload):
     """Producers of both versions of the protocol, two with one transactional id, and copiers."""
 
     properties: ClassVar[Mapping[str, str]] = {
-        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.num.partitions": "2",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     }
     is_beside = True
@@ -114,13 +129,14 @@ class TransactionWorkload(Workload):
         cluster, history, seed = self.cluster, self.history, self.seed
         places = [(WRITTEN, index) for index in range(3)]
         await admin.create(
-            WRITTEN, partitions=len(places), segment_bytes=admin.chance.choice(("1500", "1000000"))
+            WRITTEN, partitions=len(places), segment_bytes=self.chance.choice(("1500", "1000000"))
         )
         self._transactions = TransactionHistory(history)
+        self._transactions.is_asked_for = self._strike_perhaps
         writers: list[Writer] = [
             Producer(cluster, history, "beside", seed, places[0], idempotent=True, pause_s=0.5)
         ]
-        twins_are_new = admin.chance.random() < 0.5
+        twins_are_new = self.chance.random() < 0.5
         for name, is_new in (
             ("old", False),
             ("new", True),
@@ -145,6 +161,22 @@ class TransactionWorkload(Workload):
             client.process.spawn(client.run())
         return writers
 
+    def _strike_perhaps(self) -> None:
+        if self.chance.random() < STRIKES:
+            delay_s = STRIKES_WITHIN_S * self.chance.random()
+            self.cluster.loop.in_world(delay_s, self._strike_a_coordinator)
+
+    def _strike_a_coordinator(self) -> None:
+        coordinators = [
+            node
+            for node in self.cluster.ready()
+            if any(
+                one.topic == TRANSACTION_STATE and one.leader_id == node.broker_id for one in node.hosted()
+            )
+        ]
+        if coordinators:
+            self.strike(self.chance.choice(coordinators))
+
     def _copier(self, name: str) -> Copier:
         is_new = self._crowd.chance.random() < 0.5
         places = [reader.place for reader in self._readers]
@@ -162,11 +194,12 @@ class TransactionWorkload(Workload):
 
     def calm_down(self) -> None:
         self._crowd.calm_down()
+        self._transactions.is_asked_for = lambda: None
 
     async def finish(self, ends: Callable[[], Mapping[Place, int]]) -> None:
         until = self.cluster.until
         await self._members_finish(self._crowd, COPIERS, self.sources, ends())
-        await until(self._is_stable, REST_S, "all transactions ended")
+        await until(self._is_stable, LATEST_END_S, "all transactions ended")
         there = ends()
         await until(lambda: all(one.offset >= there[one.place] for one in self._readers), REST_S, "readers")
 
@@ -175,7 +208,7 @@ class TransactionWorkload(Workload):
         return all(log.last_stable_offset == log.log_end_offset for log in logs)
 
     def compare(self, stored: Stored, logs: Mapping[Place, UnifiedLog]) -> None:
-        decisions = decided(logs[TRANSACTION_STATE, 0])
+        decisions = decided([log for (topic, _), log in logs.items() if topic == TRANSACTION_STATE])
         visible = {place: self._transactions.scan(place, log, decisions) for place, log in logs.items()}
         written = {reader.place: visible[reader.place] for reader in self._readers}
         for reader in self._readers:
