@@ -117,9 +117,10 @@ class History:
         return self._committed.get((group, place), -1)
 
     def fetched_commit(self, group: str, place: Place, offset: int, known: int) -> None:
-        """`known` is what had been committed when it was asked for."""
+        """`known` is what had been committed when it was asked for. What one was told stays true for all."""
         if offset < known:
             self.broken("stale group read", f"{group} {place}: {offset}, after {known} was committed")
+        self._committed[group, place] = max(offset, self.known_commit(group, place))
 
     def in_generation(self, group: str, generation: int) -> None:
         """A member has its assignment."""
