@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from functools import partial
+from functools import lru_cache, partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from kbroker.context import Parked
@@ -80,6 +80,7 @@ class Clock(Protocol):
     def call_later_ms(self, delay_ms: int, call: Callable[[], object]) -> Timer: ...
 
 
+@lru_cache(maxsize=1 << 14)
 def partition_of(key: str, partitions: int) -> int:
     """Java's `String.hashCode`, made positive, modulo the number of partitions."""
     hashed = 0

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from kbroker.coordinators.offsets import Place
 from wire.internal.transaction_state import PartitionsSchema, TransactionLogValue
@@ -115,16 +115,17 @@ class Transaction:
 
     # What may follow
 
-    def _moved(self, state: State, now_ms: int) -> Transaction:
+    def _moved(self, state: State, now_ms: int, **changes: Any) -> Transaction:
         if state not in TRANSITIONS[self.state]:
             raise RuntimeError(f"{self.transactional_id!r} cannot go from {self.state} to {state}")
-        return replace(self, state=state, last_update_ms=now_ms)
+        return replace(self, state=state, last_update_ms=now_ms, **changes)
 
     def renewed(self, identity: Identity, timeout_ms: int, now_ms: int) -> Transaction:
         """A producer begins, with no transaction yet."""
         keeps_id = identity.producer_id == self.producer_id
-        return replace(
-            self._moved(State.EMPTY, now_ms),
+        return self._moved(
+            State.EMPTY,
+            now_ms,
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
             previous_producer_id=self.previous_producer_id if keeps_id else self.producer_id,
@@ -137,8 +138,9 @@ class Transaction:
 
     def joined_by(self, partitions: frozenset[Place], client_version: int, now_ms: int) -> Transaction:
         goes_on = self.state is State.ONGOING
-        return replace(
-            self._moved(State.ONGOING, now_ms),
+        return self._moved(
+            State.ONGOING,
+            now_ms,
             partitions=self.partitions | partitions,
             start_ms=self.start_ms if goes_on else now_ms,
             client_version=client_version,
@@ -149,8 +151,9 @@ class Transaction:
     ) -> Transaction:
         """The outcome is fixed; `epoch` is what the markers carry."""
         state = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
-        return replace(
-            self._moved(state, now_ms),
+        return self._moved(
+            state,
+            now_ms,
             producer_epoch=epoch,
             next_producer_id=next_producer_id,
             start_ms=self.start_ms if self.state is State.ONGOING else now_ms,
@@ -160,8 +163,9 @@ class Transaction:
     def completed(self, now_ms: int) -> Transaction:
         """Every partition has its marker."""
         state = State.COMPLETE_COMMIT if self.state.is_commit else State.COMPLETE_ABORT
-        return replace(
-            self._moved(state, now_ms),
+        return self._moved(
+            state,
+            now_ms,
             producer_id=self.next_identity.producer_id,
             producer_epoch=self.next_identity.producer_epoch,
             previous_producer_id=self.producer_id,
