@@ -1,7 +1,8 @@
 """A log that is compacted, as its producers and consumers see it.
 
 `Writer` appends to a log as producers and a transaction coordinator do, and remembers what ought to become of
-every record. `consumed` reads a log as a client does, with read_committed.
+every record; `written` and `large` give one that has written. `consumed` reads a log as a client does, with
+read_committed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from storage.cleaner import LogCleaner
 from storage.files import Files
 from storage.log import UnifiedLog
 from storage.log_config import LogConfig
+from storage.offset_map import BYTES_PER_KEY
 from storage.producer_state import Origin
 from storage.reading import Isolation
 from storage.recovery import LogSettings, create_log, load_log
@@ -65,8 +67,6 @@ def reopened(log: UnifiedLog, files: Files | None = None, *, clean: bool = False
 
 
 def cleaner_of(*logs: UnifiedLog, max_keys: int = 1000, **options: object) -> LogCleaner:
-    from storage.offset_map import BYTES_PER_KEY
-
     return LogCleaner(logs[0].files, logs, dedupe_buffer_bytes=max_keys * BYTES_PER_KEY, **options)  # type: ignore[arg-type]
 
 
@@ -222,6 +222,24 @@ class Writer:
         return last_values(one for one in self.committed if one.offset < stable)
 
 
+def written(files: Files, batches: int = 40, keys: int = 7, **changes: object) -> Writer:
+    """A log of several closed segments in which every key comes often."""
+    writer = Writer(new_log(files, replace(CONFIG, **changes)))  # type: ignore[arg-type]
+    for number in range(batches):
+        writer.put([(b"key-%d" % (number % keys), b"value %d" % number), (b"all", b"%d" % number)])
+    writer.roll()
+    return writer
+
+
+def large(files: Files) -> Writer:
+    """Enough for the throttle to be asked now and then: it is told of 256 KiB at a time."""
+    writer = Writer(new_log(files, replace(CONFIG, segment_bytes=400_000)))
+    for number in range(400):
+        writer.put([(b"key-%d" % (number % 90), b"%d" % number + bytes(3000))])
+    writer.roll()
+    return writer
+
+
 def last_values(written: Iterable[Written]) -> dict[bytes, bytes]:
     found: dict[bytes, bytes | None] = {}
     for one in written:
@@ -279,7 +297,3 @@ def consumed(log: UnifiedLog, offset: int | None = None, max_bytes: int = 1 << 2
                 )
         offset = result.next_offset
     return found
-
-
-def with_config(log: UnifiedLog, **changes: object) -> None:
-    log.config = replace(log.config, **changes)  # type: ignore[arg-type]

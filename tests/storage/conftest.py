@@ -25,8 +25,9 @@ def files_and_directory(request: pytest.FixtureRequest, tmp_path: Path) -> Itera
 
 @pytest.fixture
 def disk() -> SimulatedDisk:
-    """A simulated disk with the durable directory /log."""
+    """A simulated disk with the durable directories /data and /log."""
     disk = SimulatedDisk()
+    disk.make_dir("/data")
     disk.make_dir("/log")
     disk.sync_dir("/")
     return disk
