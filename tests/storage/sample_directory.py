@@ -16,6 +16,7 @@ import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TypeVar
 
 from storage.appending import Appended
@@ -26,6 +27,7 @@ from storage.log import UnifiedLog
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
 from storage.producer_state import Origin
+from tests.storage.simulated_disk import SimulatedDisk
 from wire.compression import Codec
 from wire.internal import CONSUMER_OFFSETS, encode_record_key, encode_record_value
 from wire.internal.offsets_and_groups import (
@@ -176,6 +178,14 @@ def write_sample(files: Files, path: str, *, cluster_id: str = "a2Jyb2tlci1zYW1w
     Writer(manager, sample, "empty")
     manager.close()
     return sample
+
+
+@cache
+def written_sample() -> tuple[dict[str, bytes], Sample]:
+    """The files of a sample on a simulated disk, in /data, and what is in them. Written once."""
+    disk = SimulatedDisk()
+    sample = write_sample(disk, "/data")
+    return disk.files(), sample
 
 
 def write_codecs(manager: LogManager, sample: Sample) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
 
 from storage.dump import Entry, dump_file
 from storage.files import Disk
-from tests.storage.sample_directory import Sample, write_sample
+from tests.storage.sample_directory import Sample, written_sample
 from tests.storage.simulated_disk import SimulatedDisk
 from wire.compression import Codec
 from wire.records import BatchHeader, crc_of
@@ -16,24 +14,17 @@ from wire.records import BatchHeader, crc_of
 LOG = "00000000000000000000.log"
 
 
-@cache
-def written() -> tuple[dict[str, bytes], Sample]:
-    disk = SimulatedDisk()
-    sample = write_sample(disk, "/data")
-    return disk.files(), sample
-
-
 @pytest.fixture
 def disk() -> SimulatedDisk:
     disk = SimulatedDisk()
-    for path, data in written()[0].items():
+    for path, data in written_sample()[0].items():
         disk.plant(path, data)
     return disk
 
 
 @pytest.fixture
 def sample() -> Sample:
-    return written()[1]
+    return written_sample()[1]
 
 
 def dump(disk: SimulatedDisk, path: str, *, records: bool = False) -> list[Entry]:
