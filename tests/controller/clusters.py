@@ -187,3 +187,11 @@ class Cluster:
     async def settle(self, seconds: float = 10) -> None:
         """Let everything that is under way come to its end."""
         await asyncio.sleep(seconds)
+
+
+def node(cluster: Cluster, path: str) -> bytes:
+    return cluster.tree._node(path).data
+
+
+def controller_epoch(cluster: Cluster) -> int:
+    return znodes.ControllerEpoch.decode(node(cluster, znodes.ControllerEpoch.path())).epoch

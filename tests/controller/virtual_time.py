@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -51,6 +52,16 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in no time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that runs there."""
+
+    @wraps(test)
+    def in_no_time(*arguments: Any, **named: Any) -> None:
+        run(test(*arguments, **named))
+
+    return in_no_time
 
 
 def now_ms() -> int:

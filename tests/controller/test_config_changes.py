@@ -1,0 +1,91 @@
+"""Every broker hears of every configuration, whoever sets it, and before it matters."""
+
+from __future__ import annotations
+
+import asyncio
+
+from controller import events, znodes
+from controller.state import EntityType, TopicPartition
+from tests.controller.clusters import Cluster
+from tests.controller.questions import set_config
+from tests.controller.virtual_time import in_virtual_time
+from tests.controller.worlds import a_topic
+from wire.api.delete_topics import DeleteTopicsRequest
+
+T0 = TopicPartition("t", 0)
+
+
+@in_virtual_time
+async def test_a_broker_hears_how_a_topic_is_configured_before_it_is_told_to_lead_it() -> None:
+    cluster = Cluster(is_near=True)
+    broker = await cluster.start(1)
+    broker.heard.clear()
+    await cluster.create(a_topic("t", 1, 1, configs={"retention.ms": "5"}))
+    assert broker.heard == ["topics/t", "LeaderAndIsrRequest", "UpdateMetadataRequest"]
+    assert broker.configs["topics/t"] == {"retention.ms": "5"}
+    await cluster.ask(set_config("t", "cleanup.policy", "compact"))
+    assert broker.configs["topics/t"] == {"retention.ms": "5", "cleanup.policy": "compact"}
+    await cluster.ask(events.DeleteTopics(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5))
+    await asyncio.sleep(0.001)
+    assert broker.configs["topics/t"] == {}
+    await cluster.stop_all()
+
+
+@in_virtual_time
+async def test_all_brokers_hear_of_configurations_whoever_sets_them() -> None:
+    cluster = Cluster(seed=14)
+    first, second = await cluster.start(1), await cluster.start(2)
+    await cluster.create(a_topic("t", assignments={0: (1, 2)}))
+    await cluster.ask(set_config("t", "retention.ms", "5"))
+    await cluster.until(lambda: second.configs.get("topics/t") == {"retention.ms": "5"})
+    other = await cluster.connect()
+    entity = (EntityType.TOPIC, "t")
+    values = {"unclean.leader.election.enable": "true"}
+    await other.set(znodes.Config.path(entity), znodes.Config.encode(values))
+    await other.create("/config/users/u", znodes.Config.encode({"producer_byte_rate": "1"}))
+    for path in ("topics/t", "users/u"):
+        await other.create(znodes.CONFIG_CHANGE_PREFIX, znodes.ConfigChange(path).encode(), sequential=True)
+    await cluster.until(lambda: first.configs.get("topics/t") == second.configs.get("topics/t") == values)
+    await cluster.until(lambda: "users/u" in first.configs and "users/u" in second.configs)
+    # The controller has taken it in as well: a replica that was not in sync may lead now.
+    await second.stop()
+    await cluster.settle()
+    third = await cluster.start(2)
+    await cluster.settle()
+    await first.stop()
+    await cluster.until(lambda: third.controller.is_active)
+    await cluster.until(lambda: third.fake.known[T0].leader == 2)
+    await cluster.stop_all()
+
+
+@in_virtual_time
+async def test_a_broker_that_starts_hears_of_every_configuration() -> None:
+    cluster = Cluster(seed=15)
+    await cluster.start(1)
+    await cluster.create(a_topic("t", 1, 1, configs={"retention.ms": "5"}))
+    other = await cluster.connect()
+    nodes = ["/config/users/u", "/config/users/u/clients", "/config/users/u/clients/c", "/config/ips/1.2.3.4"]
+    for path in nodes:
+        is_config = not path.endswith("clients")
+        await other.create(path, znodes.Config.encode({"a": path}) if is_config else b"")
+    second = await cluster.start(2)
+    assert second.configs == {
+        "topics/t": {"retention.ms": "5"},
+        "users/u": {"a": "/config/users/u"},
+        "users/u/clients/c": {"a": "/config/users/u/clients/c"},
+        "ips/1.2.3.4": {"a": "/config/ips/1.2.3.4"},
+    }
+    await cluster.stop_all()
+
+
+@in_virtual_time
+async def test_old_announcements_are_removed() -> None:
+    cluster = Cluster(seed=16)
+    await cluster.start(1)
+    await cluster.create(a_topic("t", 1, 1))
+    await cluster.ask(set_config("t", "retention.ms", "5"))
+    await asyncio.sleep(20 * 60)
+    await cluster.ask(set_config("t", "retention.ms", "6"))
+    await cluster.settle()
+    assert len(cluster.tree._node(znodes.CONFIG_CHANGES).children) == 1
+    await cluster.stop_all()
