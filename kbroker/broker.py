@@ -121,13 +121,7 @@ class Broker:
         self.compaction = self._compaction()
         self.replicas = self._replica_manager(durability)
         self.orders = Orders(self._make_logs, self._call_soon)
-        self.groups = GroupCoordinator(
-            self.replicas,
-            self,
-            group_config(configuration),
-            self._new_member_id,
-            lambda: self.settings.configuration.broker.offsets_topic_num_partitions,
-        )
+        self.groups = self._groups()
         self.inter_broker = self._inter_broker()
         self.transactions = self._transactions()
         self.membership: Membership | None = None
@@ -212,6 +206,17 @@ class Broker:
     def _address_of(self, broker_id: int) -> Address | None:
         node = self.metadata.nodes.get(broker_id)
         return None if node is None else node.endpoints.get(self.listeners.inter_broker)
+
+    def _groups(self) -> GroupCoordinator:
+        values = self.settings.configuration.broker
+        return GroupCoordinator(
+            self.replicas,
+            self,
+            group_config(self.settings.configuration),
+            self._new_member_id,
+            lambda: self.settings.configuration.broker.offsets_topic_num_partitions,
+            values.offsets_commit_timeout_ms,
+        )
 
     def _transactions(self) -> TransactionCoordinator:
         around = Surroundings(

@@ -10,6 +10,8 @@ Rules:
 - A partition that this broker comes to lead is loaded by replaying its log, some batches per turn of the
   loop: a large one must not stop everything else. Until then its keys get COORDINATOR_LOAD_IN_PROGRESS.
 - A partition that it leads no more is given up at once: those who wait get NOT_COORDINATOR.
+- Those who wait for replicas for longer than `patience_ms` get COORDINATOR_NOT_AVAILABLE. What was decided
+  stays, and may come to hold.
 - Which partition a key belongs to is Kafka's choice: Java's hash of it. (conformance 84)
 """
 
@@ -36,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 LOAD_BYTES_PER_TURN = 1 << 20
 SAFE_YET_MS = 200
+PATIENCE_MS = 30_000
 NO_PRODUCER_ID = -1
 
 
@@ -101,6 +104,7 @@ class Coordinators(Generic[M]):
         new_machine: Callable[[], M],
         partitions: Callable[[], int],
         carry_out: Callable[[Shard[M], Markers], object] = lambda shard, markers: None,
+        patience_ms: int = PATIENCE_MS,
     ) -> None:
         """`partitions` tells how many the topic has, or is going to have; `carry_out` sees to markers."""
         self._topic = topic
@@ -109,6 +113,7 @@ class Coordinators(Generic[M]):
         self._new_machine = new_machine
         self._partitions = partitions
         self._carry_out = carry_out
+        self._patience_ms = patience_ms
         self._shards: dict[int, Shard[M]] = {}
 
     # -- which partitions are coordinated here
@@ -117,7 +122,13 @@ class Coordinators(Generic[M]):
         """This broker leads a partition of the topic, or leads it in a new epoch."""
         if partition.index not in self._shards:
             shard = self._shards[partition.index] = Shard(
-                self._topic, partition, self._new_machine(), self._replicas, self._clock, self._carry_out
+                self._topic,
+                partition,
+                self._new_machine(),
+                self._replicas,
+                self._clock,
+                self._carry_out,
+                self._patience_ms,
             )
             shard.load(partition.log.log_start_offset)
 
@@ -191,8 +202,16 @@ class GroupCoordinator(Coordinators[Groups]):
         config: GroupConfig,
         new_member_id: Callable[[str], str],
         partitions: Callable[[], int],
+        patience_ms: int = PATIENCE_MS,
     ) -> None:
-        super().__init__(CONSUMER_OFFSETS, replicas, clock, lambda: Groups(config, new_member_id), partitions)
+        super().__init__(
+            CONSUMER_OFFSETS,
+            replicas,
+            clock,
+            lambda: Groups(config, new_member_id),
+            partitions,
+            patience_ms=patience_ms,
+        )
 
     def groups_of(self, group_id: str) -> GroupShard:
         return self.shard_of(group_id)
@@ -221,6 +240,7 @@ class Shard(Generic[M]):
         replicas: ReplicaManager,
         clock: Clock,
         carry_out: Callable[[Shard[M], Markers], object],
+        patience_ms: int = PATIENCE_MS,
     ) -> None:
         self.machine = machine
         self.partition = partition
@@ -230,8 +250,11 @@ class Shard(Generic[M]):
         self._replicas = replicas
         self._clock = clock
         self._carry_out = carry_out
+        self._patience_ms = patience_ms
         self._timers: dict[TimerKey, Timer] = {}
-        self._held_back: dict[int, list[Reply]] = {}
+        self._held_back: dict[int, tuple[int, list[Reply]]] = {}
+        """With the time until which they are; in that order."""
+        self._impatient: Timer | None = None
         self._next_held_back = 0
 
     # -- deciding
@@ -315,18 +338,33 @@ class Shard(Generic[M]):
         """Hold the replies back until what they rest on is as safe as the partition promises."""
         number = self._next_held_back
         self._next_held_back += 1
-        self._held_back[number] = replies
-        self.when_safe(lambda error: self._release(number, error))
+        self._held_back[number] = self._clock.now_ms() + self._patience_ms, replies
+        self.when_safe(
+            lambda error: self._release(number, None if error is None else ErrorCode.NOT_COORDINATOR)
+        )
+        if self._impatient is None and number in self._held_back:
+            self._impatient = self._clock.call_later_ms(self._patience_ms, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        """With those who have waited for too long."""
+        self._impatient = None
+        now_ms = self._clock.now_ms()
+        for number, (deadline_ms, _) in list(self._held_back.items()):
+            if deadline_ms > now_ms:
+                self._impatient = self._clock.call_later_ms(deadline_ms - now_ms, self._lose_patience)
+                break
+            self._release(number, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def when_safe(self, told: Callable[[KafkaError | None], object]) -> None:
         """Once all that was appended so far is as safe as the partition promises."""
         self._replicas.when_promised(self.partition, -1, told)
 
-    def _release(self, number: int, error: KafkaError | None) -> None:
-        for parked, response in self._held_back.pop(number, ()):
+    def _release(self, number: int, error: ErrorCode | None) -> None:
+        _, replies = self._held_back.pop(number, (0, []))
+        for parked, response in replies:
             if not isinstance(parked, Parked):
                 raise TypeError("a token that is not a parked request")
-            parked.complete(response if error is None else refused(response, ErrorCode.NOT_COORDINATOR))
+            parked.complete(response if error is None else refused(response, error))
 
     # -- loading and giving up
 
@@ -369,9 +407,10 @@ class Shard(Generic[M]):
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        error = KafkaError(ErrorCode.NOT_COORDINATOR)
+        if self._impatient is not None:
+            self._impatient.cancel()
         for number in list(self._held_back):
-            self._release(number, error)
+            self._release(number, ErrorCode.NOT_COORDINATOR)
         for parked, response in self.machine.unloaded(self._clock.now_ms()).replies:
             if isinstance(parked, Parked):
                 parked.complete(response)

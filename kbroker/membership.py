@@ -333,6 +333,9 @@ class Membership:
             parked.complete(await self.channel.ask(message, version))
         except PeerLost as error:
             parked.complete(KafkaError(ErrorCode.NOT_CONTROLLER, str(error)))
+        except Exception:  # whatever it is, somebody waits to be told
+            logger.exception("a bug in the broker, met while asking the controller")
+            parked.complete(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
 
     def create_topics(self, request: CreateTopicsRequest) -> Parked:
         """For the broker itself, which does not look for the controller first."""

@@ -252,7 +252,9 @@ class BrokerConfig:
         default=10 * MINUTE_MS, at_least=1, doc="How often expired offsets are searched for."
     )
     offsets_commit_timeout_ms: int32 = key(
-        default=5_000, at_least=1, doc="How long a commit waits for the replicas of __consumer_offsets."
+        default=5_000,
+        at_least=1,
+        doc="How long a commit, or any change of a group, waits for the replicas of __consumer_offsets.",
     )
     offset_metadata_max_bytes: int32 = key(
         default=4_096, doc="The longest text that may be committed along with an offset."

@@ -56,7 +56,6 @@ def _not_yet() -> Iterator[tuple[str, str]]:
             "times between brokers cannot be chosen",
             """
             socket.connection.setup.timeout.ms socket.connection.setup.timeout.max.ms
-            offsets.commit.timeout.ms
             """,
         ),
         (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.context import Parked
-from kbroker.coordinator_runtime import SAFE_YET_MS, Shard
+from kbroker.coordinator_runtime import PATIENCE_MS, SAFE_YET_MS, Shard
 from kbroker.coordinators.offsets import Place
 from kbroker.coordinators.step import Markers
 from kbroker.coordinators.transaction import State, Transaction
@@ -69,7 +69,8 @@ class World:
 
     def pass_ms(self, delay_ms: int) -> None:
         self.now += delay_ms
-        due, self.due = [call for at, call in self.due if at <= self.now], []
+        due = [call for at, call in self.due if at <= self.now]
+        self.due = [(at, call) for at, call in self.due if at > self.now]
         for call in due:
             call()
 
@@ -128,6 +129,24 @@ def test_a_decision_is_left_to_the_next_leader(world: World) -> None:
     world.promise()
     assert code(parked) == ErrorCode.NOT_COORDINATOR
     assert not world.carried_out
+
+
+def test_who_waits_for_replicas_too_long_is_told_to_come_again(world: World) -> None:
+    """As in Kafka; what was decided is carried out once it is safe."""
+    first = world.decide()
+    world.pass_ms(PATIENCE_MS - 1)
+    second = world.decide()
+    assert not first.is_done
+    world.pass_ms(1)
+    assert code(first) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not second.is_done
+    world.promise()
+    assert code(second) == ErrorCode.NONE
+    assert len(world.carried_out) == 2
+    world.pass_ms(PATIENCE_MS)
+    third = world.decide()
+    world.pass_ms(PATIENCE_MS)
+    assert code(third) == ErrorCode.COORDINATOR_NOT_AVAILABLE, "once nobody waited, nobody was looked after"
 
 
 def test_who_waits_is_told_when_the_partition_goes(world: World) -> None:
