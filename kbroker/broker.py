@@ -110,7 +110,6 @@ class Broker:
         self.max_request_bytes = values.socket_request_max_bytes
         self._fetch_max_bytes = values.fetch_max_bytes
         self.sends_to_closest_replica = bool(values.replica_selector_class)
-        self.turns = Turns(self.end_turn)
         self.connections = self._limited_connections()
         self.fetch_sessions = FetchSessions(
             values.max_incremental_fetch_session_cache_slots, self._new_session_id
@@ -120,6 +119,9 @@ class Broker:
         self.logs = self._log_manager(data, durability)
         self.compaction = self._compaction()
         self.replicas = self._replica_manager(durability)
+        self.end_turn = self.replicas.append_staged
+        """Carries out what was staged: before a request that must see it, and after every read."""
+        self.turns = Turns(self.end_turn)
         self.orders = Orders(self._make_logs, self._call_soon)
         self.groups = self._groups()
         self.inter_broker = self._inter_broker()
@@ -387,10 +389,6 @@ class Broker:
         """What one Fetch may return."""
         most = self._fetch_max_bytes
         return min(most, SMALL_REPLY_BYTES) if self.connections.replies_must_be_small else most
-
-    def end_turn(self) -> None:
-        """What requests staged is carried out: before a request that must see it, and after every read."""
-        self.replicas.append_staged()
 
     def ask_controller(self, question: events.Question) -> Parked:
         parked = Parked()

@@ -349,10 +349,11 @@ class Connection(asyncio.BufferedProtocol):
         now_s, out = self._broker.steady_s(), self._out
         while slots and (buffers := slots[0].buffers) is not None:
             slot = slots.popleft()
-            slot.route.measures.durations.add(now_s - slot.arrived_s)
             if isinstance(slot, StreamedProduce):
+                slot.head.durations.add(now_s - slot.arrived_s)
                 out += buffers
                 continue
+            slot.route.measures.durations.add(now_s - slot.arrived_s)
             hang_up = slot.hang_up
             self._send(buffers)
             out = self._out

@@ -17,14 +17,14 @@ Rules:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kbroker.dispatch import Route
 from kbroker.handlers.produce import refuse
 from kbroker.produced_batches import accept
-from kbroker.replica_manager import AppendOutcome, HostedPartition, ReplicaManager
+from kbroker.replica_manager import AppendOutcome, HostedPartition
 from storage.appending import Appended
 from wire.api.produce import (
     PartitionProduceResponse,
@@ -35,7 +35,7 @@ from wire.api.produce import (
 )
 from wire.errors import KafkaError
 from wire.primitives import Buffer, read_uvarint, uvarint
-from wire.record_batch import HEADER_SIZE, TRANSACTIONAL_FLAG
+from wire.record_batch import HEADER_SIZE, TRANSACTIONAL_FLAG, BatchHeader
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
@@ -56,6 +56,7 @@ _STAND_IN = (0x11223344, 0, 0x1122334455667788, 0x2233445566778811, 0x3344556677
 
 Place = tuple[int, int, int]
 """In a request: the index of a partition, and where its batch begins and ends."""
+Staging = tuple[HostedPartition, Buffer, BatchHeader]
 
 
 class Head:
@@ -65,8 +66,10 @@ class Head:
         "_after",
         "_after_answer",
         "_before",
+        "_layout_of_one",
         "_layouts",
         "acks",
+        "durations",
         "is_flexible",
         "opening",
         "route",
@@ -78,6 +81,7 @@ class Head:
         (self.opening,) = _INT32.unpack_from(request)
         """API key and version."""
         self.route = route
+        self.durations = route.measures.durations
         self.is_flexible = bool(route.header_tags)
         self.topic, self.topic_id = topic.name, topic.topic_id
         """A request has the one or the other, the empty name or the zero id stands for what it lacks."""
@@ -99,6 +103,7 @@ class Head:
         before, self._after_answer, after = encoded[HEAD_BEGIN:].split(_ANSWER.pack(*_STAND_IN))
         self._before = before[: -len(self._count(2))]
         self._after = after.removeprefix(self._after_answer)
+        self._layout_of_one = self._layout(1)
 
     def _count(self, number: int) -> bytes:
         return uvarint(number + 1) if self.is_flexible else _INT32.pack(number)
@@ -111,21 +116,20 @@ class Head:
         self._layouts[number] = layout, before
         return layout, before
 
-    def reply(self, correlation_id: int, places: Sequence[Place], outcomes: Sequence[Appended]) -> bytes:
-        """To a request whose batches are all in the logs."""
-        number = len(places)
-        layout, before = self._layouts.get(number) or self._layout(number)
-        size, after_answer = layout.size - 4, self._after_answer
-        if number == 1:
-            [(index, _, _)], [(first_offset, _, time_ms, log_start_offset, _)] = places, outcomes
-            numbers = index, 0, first_offset, time_ms, log_start_offset
-            return layout.pack(size, correlation_id, before, *numbers, after_answer, self._after)
+    def reply(self, correlation_id: int, indexes: Sequence[int], outcomes: Sequence[Appended]) -> bytes:
+        """To a request whose batches, for the partitions of these indexes, are all in the logs."""
+        layout, before = self._layouts.get(len(indexes)) or self._layout(len(indexes))
         values: list[object] = []
-        for (index, _, _), (first_offset, _, time_ms, log_start_offset, _) in zip(
-            places, outcomes, strict=True
-        ):
-            values += (index, 0, first_offset, time_ms, log_start_offset, after_answer)
-        return layout.pack(size, correlation_id, before, *values, self._after)
+        for index, (first_offset, _, time_ms, log_start_offset, _) in zip(indexes, outcomes, strict=True):
+            values += (index, 0, first_offset, time_ms, log_start_offset, self._after_answer)
+        return layout.pack(layout.size - 4, correlation_id, before, *values, self._after)
+
+    def reply_to_one(self, correlation_id: int, index: int, outcome: Appended) -> bytes:
+        """The same for one batch, and faster."""
+        layout, before = self._layout_of_one
+        first_offset, _, time_ms, log_start_offset, _ = outcome
+        numbers = index, 0, first_offset, time_ms, log_start_offset
+        return layout.pack(layout.size - 4, correlation_id, before, *numbers, self._after_answer, self._after)
 
     def response(self, answers: list[PartitionProduceResponse]) -> ProduceResponse:
         topic = TopicProduceResponse(name=self.topic, topic_id=self.topic_id, partition_responses=answers)
@@ -135,11 +139,11 @@ class Head:
 class ProduceStream:
     """The heads of one connection. `filled` is called when a reply is known after its request's turn."""
 
-    __slots__ = ("_broker", "_filled", "_head_end", "_heads", "_now_ms", "_turn_began_s", "is_used")
+    __slots__ = ("_head_end", "_heads", "_now_ms", "_turn_began_s", "broker", "filled", "is_used")
 
     def __init__(self, broker: Broker, filled: Callable[[], object]) -> None:
-        self._broker = broker
-        self._filled = filled
+        self.broker = broker
+        self.filled = filled
         self._heads: dict[bytes, Head] = {}
         self._head_end = HEAD_BEGIN
         self._turn_began_s = 0.0
@@ -153,16 +157,15 @@ class ProduceStream:
         if head is None:
             return None
         if turn_began_s != self._turn_began_s:
-            self._turn_began_s, self._now_ms = turn_began_s, self._broker.now_ms()
-        replicas, acks, version = self._broker.replicas, head.acks, head.route.version
-        staged = []
+            self._turn_began_s, self._now_ms = turn_began_s, self.broker.now_ms()
+        replicas, acks, version = self.broker.replicas, head.acks, head.route.version
+        staged: list[Staging] = []
         try:
             opening, correlation_id = _TWO_INT32.unpack_from(request)
             if opening != head.opening:
                 return None
             topic = head.topic or replicas.topic_name(head.topic_id) or ""
-            places = batches_of(request, head_end, head.is_flexible)
-            for index, begin, end in places:
+            for index, begin, end in batches_of(request, head_end, head.is_flexible):
                 partition = replicas.writable(topic, index, acks)
                 batch, header = accept(request[begin:end], partition.rules, version, self._now_ms)
                 if header.attributes & TRANSACTIONAL_FLAG or partition.leadership is not None:
@@ -170,9 +173,9 @@ class ProduceStream:
                 staged.append((partition, batch, header))
         except Exception:  # whatever it is, the handler meets it again, and answers
             return None
-        produce = StreamedProduce(replicas, self._filled, head, correlation_id, places, turn_began_s)
-        for number, (partition, batch, header) in enumerate(staged):
-            replicas.stage(partition, batch, header, partial(produce.appended, number, partition))
+        kind = SingleProduce if len(staged) == 1 else SeveralProduces
+        produce = kind(self, head, correlation_id, turn_began_s)
+        produce.stage(staged)
         return produce
 
     def learn(self, request: memoryview, decoded: ProduceRequest, route: Route) -> None:
@@ -223,7 +226,12 @@ def batches_of(request: memoryview, position: int, is_flexible: bool) -> list[Pl
     for _ in range(count):
         (index,) = _INT32.unpack_from(request, position)
         if is_flexible:
-            size, begin = read_uvarint(request, position + 4)
+            # A varint of two bytes, as the size of most small batches is, or of another length.
+            size, second, begin = request[position + 4], request[position + 5], position + 6
+            if size > 127 > second:
+                size += (second - 1) << 7
+            else:
+                size, begin = read_uvarint(request, position + 4)
             end = begin + size - 1
             position = end + 1
             if request[end]:
@@ -243,55 +251,92 @@ def batches_of(request: memoryview, position: int, is_flexible: bool) -> list[Pl
 class StreamedProduce:
     """One such Produce from its staging to its reply: its place in the order of replies."""
 
-    __slots__ = (
-        "_correlation_id",
-        "_filled",
-        "_head",
-        "_missing",
-        "_outcomes",
-        "_places",
-        "_replicas",
-        "arrived_s",
-        "buffers",
-    )
+    __slots__ = ("_correlation_id", "_filled", "_replicas", "arrived_s", "buffers", "head")
 
     pipelined = True
     hang_up = None
 
-    def __init__(
-        self,
-        replicas: ReplicaManager,
-        filled: Callable[[], object],
-        head: Head,
-        correlation_id: int,
-        places: list[Place],
-        arrived_s: float,
-    ) -> None:
-        self._replicas = replicas
-        self._filled = filled
-        self._head = head
+    def __init__(self, stream: ProduceStream, head: Head, correlation_id: int, arrived_s: float) -> None:
+        self._replicas = stream.broker.replicas
+        self._filled = stream.filled
+        self.head = head
         self._correlation_id = correlation_id
-        self._places = places
-        self._missing = len(places)
-        self._outcomes: list[Any] = [None] * self._missing
-        """As `AppendOutcome`, of each partition; all of them when none is missing."""
         self.arrived_s = arrived_s
         self.buffers: list[Buffer] | None = None
 
     @property
     def route(self) -> Route:
-        return self._head.route
+        return self.head.route
+
+    def _refuse(self, indexes: Iterable[int], outcomes: Iterable[AppendOutcome]) -> None:
+        """The reply where not all were appended."""
+        answers = []
+        for index, outcome in zip(indexes, outcomes, strict=True):
+            answer = PartitionProduceResponse(index=index, error_code=0, base_offset=-1)
+            answers.append(answer)
+            if isinstance(outcome, KafkaError):
+                refuse(answer, outcome)
+            else:
+                answer.base_offset = outcome.first_offset
+                answer.log_append_time_ms = outcome.log_append_time_ms
+                answer.log_start_offset = outcome.log_start_offset
+        self.buffers = self.route.outcome(self._correlation_id, self.head.response(answers), None)
+
+
+class SingleProduce(StreamedProduce):
+    """To one partition: most are, and each of them should take little."""
+
+    __slots__ = ("_appended", "_partition")
+
+    _appended: Appended
+
+    def stage(self, staged: Sequence[Staging]) -> None:
+        [(partition, batch, header)] = staged
+        self._partition = partition
+        self._replicas.stage(partition, batch, header, self.appended)
+
+    def appended(self, outcome: AppendOutcome) -> None:
+        """Between the phases: the batch is in the log, or was refused by it."""
+        partition = self._partition
+        if isinstance(outcome, KafkaError):
+            self._refuse((partition.index,), (outcome,))
+        elif partition.has_settled:
+            self.buffers = [self.head.reply_to_one(self._correlation_id, partition.index, outcome)]
+        else:
+            self._appended = outcome
+            self._replicas.when_promised(partition, self.head.acks, self.promised)
+
+    def promised(self, error: KafkaError | None) -> None:
+        """The second phase: what acks promise is true, or never will be."""
+        index = self._partition.index
+        if error is not None:
+            self._refuse((index,), (error,))
+        else:
+            self.buffers = [self.head.reply_to_one(self._correlation_id, index, self._appended)]
+        self._filled()
+
+
+class SeveralProduces(StreamedProduce):
+    """To several partitions: answered when the last of them is known."""
+
+    __slots__ = ("_indexes", "_missing", "_outcomes")
+
+    def stage(self, staged: Sequence[Staging]) -> None:
+        self._indexes = [partition.index for partition, _, _ in staged]
+        self._missing = len(staged)
+        self._outcomes: list[Any] = [None] * self._missing
+        """Of each partition its AppendOutcome; none is missing when they are looked at."""
+        for number, (partition, batch, header) in enumerate(staged):
+            self._replicas.stage(partition, batch, header, partial(self.appended, number, partition))
 
     def appended(self, number: int, partition: HostedPartition, outcome: AppendOutcome) -> None:
-        """Between the phases: the batch is in the log, or was refused by it."""
         self._outcomes[number] = outcome
         if partition.has_settled or isinstance(outcome, KafkaError):
             self._one_done()
         else:
-            self._replicas.when_promised(partition, self._head.acks, partial(self._promised, number))
+            self._replicas.when_promised(partition, self.head.acks, partial(self.promised, number))
 
-    def _promised(self, number: int, error: KafkaError | None) -> None:
-        """The second phase: what acks promise is true, or never will be."""
+    def promised(self, number: int, error: KafkaError | None) -> None:
         if error is not None:
             self._outcomes[number] = error
         self._one_done()
@@ -302,23 +347,7 @@ class StreamedProduce:
         self._missing -= 1
         if self._missing:
             return
-        for outcome in self._outcomes:
-            if outcome.__class__ is not Appended:
-                self.buffers = self._refusal()
-                break
+        if any(isinstance(outcome, KafkaError) for outcome in self._outcomes):
+            self._refuse(self._indexes, self._outcomes)
         else:
-            self.buffers = [self._head.reply(self._correlation_id, self._places, self._outcomes)]
-
-    def _refusal(self) -> list[Buffer]:
-        """The reply where not all were appended."""
-        answers = []
-        for (index, _, _), outcome in zip(self._places, self._outcomes, strict=True):
-            answer = PartitionProduceResponse(index=index, error_code=0, base_offset=-1)
-            answers.append(answer)
-            if isinstance(outcome, KafkaError):
-                refuse(answer, outcome)
-            else:
-                answer.base_offset = outcome.first_offset
-                answer.log_append_time_ms = outcome.log_append_time_ms
-                answer.log_start_offset = outcome.log_start_offset
-        return self.route.outcome(self._correlation_id, self._head.response(answers), None)
+            self.buffers = [self.head.reply(self._correlation_id, self._indexes, self._outcomes)]

@@ -84,14 +84,8 @@ class Run:
         self.size = 0
 
 
-class Terms(NamedTuple):
-    """What all batches of one append have in common."""
-
-    leader_epoch: int
-    now_ms: int
-    origin: Origin
-    guards: Mapping[int, VerificationGuard]
-    transaction_version: int
+Terms = tuple[int, int, Origin, Mapping[int, VerificationGuard], int]
+"""What all batches of one append have in common: leader epoch, time, origin, guards, transaction version."""
 
 
 def append_as_leader(
@@ -118,7 +112,7 @@ def append_as_leader(
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
     outcomes: list[Appended | KafkaError] = []
     run = Run(log.log_end_offset)
-    terms = Terms(leader_epoch, now_ms, origin, guards, transaction_version)
+    terms = leader_epoch, now_ms, origin, guards, transaction_version
     try:
         if leader_epoch != log.leader_epochs.latest:
             log.assign_leader_epoch(leader_epoch)

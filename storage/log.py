@@ -39,7 +39,7 @@ from storage.checkpoints import write_leader_epochs, write_partition_metadata
 from storage.errors import LogDirectoryFailed, StorageError
 from storage.files import Buffer, Files
 from storage.indexes import MAX_RELATIVE_OFFSET
-from storage.invariants import invariant
+from storage.invariants import InvariantBroken, invariant
 from storage.leader_epochs import LeaderEpochs
 from storage.log_config import LogConfig
 from storage.producer_state import CompletedTransaction, ProducerState
@@ -148,7 +148,9 @@ class UnifiedLog:
     @high_watermark.setter
     def high_watermark(self, offset: int) -> None:
         """Kept between log start and log end. That it never goes backwards is the partition's business."""
-        self._high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            offset = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self._high_watermark = offset
         self.producers.high_watermark_updated(self._high_watermark)
         self._check_order()
 
@@ -191,11 +193,11 @@ class UnifiedLog:
         self.high_watermark = self._high_watermark
 
     def _check_order(self) -> None:
-        invariant(
-            self.log_start_offset <= self.last_stable_offset <= self._high_watermark <= self.log_end_offset,
-            "log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset",
-        )
-        invariant(self.recovery_point <= self.log_end_offset, "recovery_point <= log_end_offset")
+        end = self.log_end_offset
+        if not self.log_start_offset <= self.last_stable_offset <= self._high_watermark <= end:
+            raise InvariantBroken("log start <= last stable offset <= high watermark <= log end")
+        if self.recovery_point > end:
+            raise InvariantBroken("recovery point <= log end")
 
     def assign_topic_id(self, topic_id: bytes) -> None:
         """For a log that was made before the topic had one, or whose file was lost."""

@@ -285,7 +285,8 @@ class LogSegment:
 
     def append(self, buffers: Sequence[Buffer], written: Iterable[tuple[int, int, int]]) -> None:
         """Write buffers that are whole batches, each described by (size, last offset, largest timestamp)."""
-        position = self.file.append(buffers)
+        self.used = True
+        position = (self._file or self._open()).append(buffers)
         if self._largest_timestamp is None:
             self._load_largest_timestamp()
         for size, last_offset, max_timestamp in written:
