@@ -1,4 +1,4 @@
-"""Brokers in processes of their own, and raw clients to them. All are gone after the test."""
+"""Brokers in processes or in threads of their own, and raw clients to them. All are gone after the test."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kbroker.harness import BrokerProcess, RawClient
+from tests.kbroker.hosting import Hosting
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,6 +34,13 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPr
     yield broker
     assert broker.stop() == 0
     assert "Traceback" not in broker.log.read_text()
+
+
+@pytest.fixture
+def hosting(tmp_path: Path) -> Iterator[Hosting]:
+    """A broker in a thread of this process."""
+    with Hosting(tmp_path / "data") as running:
+        yield running
 
 
 @pytest.fixture

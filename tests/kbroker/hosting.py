@@ -12,31 +12,14 @@ from typing import Any, Self, TypeVar
 from kbroker.broker import Broker
 from kbroker.configuration.layers import Configuration
 from kbroker.context import Context, Parked
-from kbroker.handlers import HANDLERS, Handler
-from kbroker.handlers.delete_groups import delete_groups
-from kbroker.handlers.delete_records import delete_records
-from kbroker.handlers.describe_groups import describe_groups
-from kbroker.handlers.fetch import fetch
-from kbroker.handlers.find_coordinator import find_coordinator
-from kbroker.handlers.heartbeat import heartbeat
-from kbroker.handlers.join_group import join_group
+from kbroker.handlers import HANDLERS
 from kbroker.handlers.leader_and_isr import leader_and_isr
-from kbroker.handlers.leave_group import leave_group
-from kbroker.handlers.list_groups import list_groups
-from kbroker.handlers.list_offsets import list_offsets
-from kbroker.handlers.offset_commit import offset_commit
-from kbroker.handlers.offset_delete import offset_delete
-from kbroker.handlers.offset_fetch import offset_fetch
-from kbroker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
-from kbroker.handlers.produce import produce
-from kbroker.handlers.sync_group import sync_group
 from kbroker.handlers.update_metadata import update_metadata
 from kbroker.listeners import Listeners
 from kbroker.produced_batches import ProduceRules
 from kbroker.replica_manager import Durability, HostedPartition
 from storage.log_config import LogConfig
 from tests.kbroker.harness import RawClient
-from wire.api import ApiKey
 from wire.api.leader_and_isr import LeaderAndIsrPartitionState, LeaderAndIsrRequest, LeaderAndIsrTopicState
 from wire.api.update_metadata import (
     UpdateMetadataBroker,
@@ -45,28 +28,20 @@ from wire.api.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from wire.schema import Versions
 
 T = TypeVar("T")
 
-DATA_PLANE = {
-    ApiKey.PRODUCE: Handler(produce, Versions(3, 13)),
-    ApiKey.FETCH: Handler(fetch, Versions(4, 17)),
-    ApiKey.LIST_OFFSETS: Handler(list_offsets, Versions(0, 11)),
-    ApiKey.DELETE_RECORDS: Handler(delete_records, Versions(0, 2)),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: Handler(offset_for_leader_epoch, Versions(0, 4)),
-    ApiKey.FIND_COORDINATOR: Handler(find_coordinator, Versions(0, 6)),
-    ApiKey.JOIN_GROUP: Handler(join_group, Versions(0, 9)),
-    ApiKey.SYNC_GROUP: Handler(sync_group, Versions(0, 5)),
-    ApiKey.HEARTBEAT: Handler(heartbeat, Versions(0, 4)),
-    ApiKey.LEAVE_GROUP: Handler(leave_group, Versions(0, 5)),
-    ApiKey.OFFSET_COMMIT: Handler(offset_commit, Versions(1, 10)),
-    ApiKey.OFFSET_FETCH: Handler(offset_fetch, Versions(1, 10)),
-    ApiKey.OFFSET_DELETE: Handler(offset_delete, Versions(0, 0)),
-    ApiKey.DESCRIBE_GROUPS: Handler(describe_groups, Versions(0, 6)),
-    ApiKey.LIST_GROUPS: Handler(list_groups, Versions(0, 5)),
-    ApiKey.DELETE_GROUPS: Handler(delete_groups, Versions(0, 2)),
-}
+
+class Counting:
+    """A handler, and how often it was asked."""
+
+    def __init__(self, handle: Callable[..., object]) -> None:
+        self.handle = handle
+        self.calls = 0
+
+    def __call__(self, *arguments: Any) -> object:
+        self.calls += 1
+        return self.handle(*arguments)
 
 
 class Hosting:
@@ -97,10 +72,9 @@ class Hosting:
 
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        handlers = {**HANDLERS, **DATA_PLANE}
         self.broker = Broker(
             Listeners.on("127.0.0.1", 0),
-            handlers,
+            HANDLERS,
             configuration=self._configuration,
             data=[str(self._data)],
             durability=self._durability,
@@ -205,6 +179,13 @@ class Hosting:
         context = Context(7, None)
         assert self.obeyed(lambda: leader_and_isr(broker, context, to_lead)).error_code == 0
         assert self.do(lambda: update_metadata(broker, context, to_know)).error_code == 0
+
+    def counting(self, key: int) -> Counting:
+        """How often the handler of an API is asked, from now on."""
+        handler = self.broker.handlers[key]
+        counting = Counting(handler.handle)
+        self.broker.handlers = {**self.broker.handlers, key: handler._replace(handle=counting)}
+        return counting
 
     def connect(self) -> RawClient:
         client = RawClient(*self.broker.address)

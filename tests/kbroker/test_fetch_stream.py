@@ -3,61 +3,32 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kbroker.fetch_stream import _STAND_INS
-from kbroker.handlers.fetch import PART_BYTES, fetch
+from kbroker.handlers.fetch import PART_BYTES
 from kbroker.replica_manager import HostedPartition
 from storage.producer_state import Origin
 from tests.kbroker.harness import RawClient
-from tests.kbroker.hosting import Hosting
+from tests.kbroker.hosting import Counting, Hosting
+from tests.kbroker.speaker import batch
 from wire.api import ApiKey
 from wire.api.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire.codec import decode
 from wire.errors import ErrorCode
 from wire.primitives import ZERO_UUID
-from wire.records import BatchBuilder, ControlType, control_batch
-from wire.schema import Versions
+from wire.records import ControlType, control_batch
 
 VERSIONS = range(4, 19)
 TOPIC_ID = b"t" * 16
 
 
-class Counting:
-    """The handler, and how often it was asked."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self, *arguments: Any) -> object:
-        self.calls += 1
-        return fetch(*arguments)
-
-
 @pytest.fixture
-def counting() -> Counting:
-    return Counting()
-
-
-@pytest.fixture
-def hosting(tmp_path: Path, counting: Counting) -> Iterator[Hosting]:
-    with Hosting(tmp_path / "data") as running:
-        handler = running.broker.handlers[ApiKey.FETCH]
-        counted = handler._replace(handle=counting, versions=Versions(4, 18))
-        running.broker.handlers = {**running.broker.handlers, ApiKey.FETCH: counted}
-        yield running
-
-
-def batch(*values: bytes, **options: Any) -> bytes:
-    builder = BatchBuilder(**options)
-    for value in values or (b"v",):
-        builder.append(None, value, timestamp_ms=1)
-    return builder.build()
+def counting(hosting: Hosting) -> Counting:
+    return hosting.counting(ApiKey.FETCH)
 
 
 def of_transaction(producer_id: int) -> bytes:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from kbroker.coordinator_runtime import partition_of
-from tests.kbroker.handlers.test_produce import batch, produce
+from tests.kbroker.handlers.test_produce import produce
 from tests.kbroker.hosting import Hosting
+from tests.kbroker.speaker import batch
 from wire.api import ApiKey
 from wire.api.find_coordinator import FindCoordinatorRequest
 from wire.api.offset_commit import (

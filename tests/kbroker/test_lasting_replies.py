@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from kbroker.lasting_replies import MOST_REPLIES, LastingReplies
 from kbroker.metadata_cache import MetadataCache
@@ -19,12 +15,6 @@ from wire.api.metadata import MetadataRequest, MetadataRequestTopic
 from wire.errors import ErrorCode
 
 SOFTWARE = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-
-
-@pytest.fixture
-def hosting(tmp_path: Path) -> Iterator[Hosting]:
-    with Hosting(tmp_path / "data") as running:
-        yield running
 
 
 def metadata_of(*names: str) -> MetadataRequest:

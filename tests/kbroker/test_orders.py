@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from kbroker.context import Context
 from kbroker.handlers.leader_and_isr import leader_and_isr
@@ -15,8 +13,9 @@ from kbroker.handlers.stop_replica import stop_replica
 from kbroker.handlers.update_metadata import update_metadata
 from kbroker.metadata_cache import LEADER_DURING_DELETE, MetadataCache
 from tests.kbroker.handlers.test_fetch import fetch
-from tests.kbroker.handlers.test_produce import batch, produce
+from tests.kbroker.handlers.test_produce import produce
 from tests.kbroker.hosting import Hosting
+from tests.kbroker.speaker import batch
 from wire.api.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -36,12 +35,6 @@ from wire.errors import ErrorCode
 ME, OTHER = 1, 2
 CONTEXT = Context(7, None)
 TOPIC_ID = b"t" * 16
-
-
-@pytest.fixture
-def hosting(tmp_path: Path) -> Iterator[Hosting]:
-    with Hosting(tmp_path / "data") as running:
-        yield running
 
 
 def order(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,6 @@ from wire.records import BatchBuilder, batch_headers
 VALUE_BYTES = 500_000
 BATCHES = 16
 EVERYTHING = BATCHES * (VALUE_BYTES + 100)
-
-
-@pytest.fixture
-def hosting(tmp_path: Path) -> Iterator[Hosting]:
-    with Hosting(tmp_path / "data") as running:
-        yield running
 
 
 @pytest.fixture

@@ -4,60 +4,25 @@ from __future__ import annotations
 
 import re
 import struct
-import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kbroker.handlers.produce import produce
 from kbroker.produced_batches import ProduceRules
 from storage.log_config import LogConfig
 from tests.kbroker.harness import RawClient
-from tests.kbroker.hosting import Hosting
+from tests.kbroker.hosting import Counting, Hosting
+from tests.kbroker.speaker import batch, now_ms
 from wire.api import ApiKey
 from wire.api.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from wire.codec import decode
 from wire.errors import ErrorCode
 from wire.primitives import ZERO_UUID
-from wire.records import BatchBuilder
-from wire.schema import Versions
-
-
-class Counting:
-    """The handler, and how often it was asked."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self, *arguments: Any) -> object:
-        self.calls += 1
-        return produce(*arguments)
 
 
 @pytest.fixture
-def counting() -> Counting:
-    return Counting()
-
-
-@pytest.fixture
-def hosting(tmp_path: Path, counting: Counting) -> Iterator[Hosting]:
-    with Hosting(tmp_path / "data") as running:
-        handler = running.broker.handlers[ApiKey.PRODUCE]
-        counted = handler._replace(handle=counting, versions=Versions(3, 13))
-        running.broker.handlers = {**running.broker.handlers, ApiKey.PRODUCE: counted}
-        yield running
-
-
-def batch(*values: bytes, timestamp_ms: int | None = None, **options: Any) -> bytes:
-    builder = BatchBuilder(**options)
-    for value in values or (b"v",):
-        builder.append(None, value, timestamp_ms=NOW_MS if timestamp_ms is None else timestamp_ms)
-    return builder.build()
-
-
-NOW_MS = time.time_ns() // 1_000_000
+def counting(hosting: Hosting) -> Counting:
+    return hosting.counting(ApiKey.PRODUCE)
 
 
 def topic_id(topic: str) -> bytes:
@@ -99,7 +64,7 @@ SCRIPTS: dict[str, list[bytes | None]] = {
     "no batch, or not one": [batch(), b"", batch() + batch(), None, batch()[:-1], batch()],
     "a batch of an old format": [batch(), flipped(batch(), 16), batch()],
     "a batch that is too large": [batch(), batch(b"z" * 2000), batch()],
-    "a batch from the future": [batch(), batch(timestamp_ms=NOW_MS + 10_000_000), batch()],
+    "a batch from the future": [batch(), batch(timestamp_ms=now_ms() + 10_000_000), batch()],
     "a transaction": [batch(), batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)],
 }
 
@@ -210,7 +175,7 @@ def test_nothing_but_the_bytes_is_remembered(hosting: Hosting) -> None:
     client = hosting.connect()
 
     def outcome() -> tuple[int, int]:
-        reply = decode(ProduceResponse, ask(client, request("a", 9, batch()), 9)[5:], 9)
+        reply = decode(ProduceResponse, ask(client, request("a", 9, batch(key=None)), 9)[5:], 9)
         answer = reply.responses[0].partition_responses[0]
         return answer.error_code, answer.base_offset
 

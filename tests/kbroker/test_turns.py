@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,12 +20,6 @@ from wire.codec import decode
 from wire.records import BatchBuilder, BatchHeader
 
 VERSION = 9
-
-
-@pytest.fixture
-def hosting(tmp_path: Path) -> Iterator[Hosting]:
-    with Hosting(tmp_path / "data") as running:
-        yield running
 
 
 def batch(value: bytes) -> bytes:

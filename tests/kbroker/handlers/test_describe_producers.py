@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.kbroker.hosting import Hosting
 from wire.api import ApiKey
 from wire.api.describe_producers import DescribeProducersRequest, TopicRequest
 from wire.errors import ErrorCode
 from wire.records import BatchBuilder, BatchHeader, ControlType, control_batch
-
-
-@pytest.fixture
-def hosting(tmp_path: Path) -> Iterator[Hosting]:
-    with Hosting(tmp_path / "data") as running:
-        yield running
 
 
 def describe(hosting: Hosting, topic: str = "t", *partitions: int) -> list[Any]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from storage.producer_state import Origin
-from tests.kbroker.handlers.test_produce import batch, idempotent, now_ms, produce
+from tests.kbroker.handlers.test_produce import idempotent, produce
 from tests.kbroker.harness import RawClient
 from tests.kbroker.hosting import Hosting
+from tests.kbroker.speaker import batch, now_ms
 from wire.api import ApiKey
 from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from wire.api.metadata import MetadataRequest
@@ -21,12 +20,6 @@ from wire.errors import ErrorCode
 from wire.records import BatchHeader, ControlType, batch_headers, control_batch
 
 LONG_MS = 20_000
-
-
-@pytest.fixture
-def hosting(tmp_path: Path) -> Iterator[Hosting]:
-    with Hosting(tmp_path / "data") as running:
-        yield running
 
 
 def fetch_request(*wanted: tuple[str, int, int], by_id: bool = False, **options: Any) -> FetchRequest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from kbroker.produced_batches import ProduceRules
 from storage.log_config import LogConfig
 from tests.kbroker.hosting import Hosting
+from tests.kbroker.speaker import batch, now_ms
 from wire.api import ApiKey
 from wire.api.api_versions import ApiVersionsRequest
 from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -19,23 +19,6 @@ from wire.api.produce import PartitionProduceData, PartitionProduceResponse, Pro
 from wire.compression import Codec
 from wire.errors import ErrorCode
 from wire.records import BatchBuilder, BatchHeader, ControlType, Record, batch_headers, control_batch, records
-
-
-@pytest.fixture
-def hosting(tmp_path: Path) -> Iterator[Hosting]:
-    with Hosting(tmp_path / "data") as running:
-        yield running
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def batch(*values: bytes, key: bytes | None = b"k", timestamp_ms: int | None = None, **options: Any) -> bytes:
-    builder = BatchBuilder(**options)
-    for value in values or (b"v",):
-        builder.append(key, value, timestamp_ms=now_ms() if timestamp_ms is None else timestamp_ms)
-    return builder.build()
 
 
 def produce_request(*parts: tuple[str, int, bytes | None], acks: int = -1) -> ProduceRequest:
