@@ -243,7 +243,8 @@ class ProducerState:
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id)
         first_offset = entry.take_marker(header.producer_epoch, marker, timestamp)
-        self._end_verification(header)
+        if self.ends_verification(producer_id, header.producer_epoch):
+            del self._verifications[producer_id]
         if first_offset < 0:
             return None
         return CompletedTransaction(producer_id, first_offset, offset, not marker.is_commit)
@@ -322,13 +323,15 @@ class ProducerState:
     def is_being_verified(self, producer_id: int) -> bool:
         return producer_id in self._verifications
 
-    def _end_verification(self, header: BatchHeader) -> None:
-        guard = self._verifications.get(header.producer_id)
-        if guard is None:
-            return
-        # A marker that carries the epoch of the next transaction must not undo that one's verification.
-        if not (guard.supports_epoch_bump and guard.producer_epoch == header.producer_epoch):
-            del self._verifications[header.producer_id]
+    def ends_verification(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a marker with this epoch makes void what is being looked up.
+
+        One that carries the epoch of the next transaction must not undo that one's verification.
+        """
+        guard = self._verifications.get(producer_id)
+        return guard is not None and not (
+            guard.supports_epoch_bump and guard.producer_epoch == producer_epoch
+        )
 
     def has_late_transaction(self, now_ms: int, max_transaction_timeout_ms: int) -> bool:
         """Whether the oldest open transaction has been idle for five minutes longer than any may be."""

@@ -4,7 +4,8 @@
   a marker's epoch is judged.
 - A producer whose transaction here is over at this very epoch has its marker already, and gets no other.
   (Kafka writes it again. It would mean nothing.) From a newer coordinator it is written all the same where
-  epochs live longer than transactions: it keeps the older coordinator from ending the next one.
+  epochs live longer than transactions: it keeps the older coordinator from ending the next one. So is one
+  that makes a verification void, whose batch would come too late.
 - In `__consumer_offsets` a marker makes the offsets of the transaction visible, or drops them.
 - Tools use it to abort a hanging transaction.
 """
@@ -110,5 +111,5 @@ def has_marker(partition: HostedPartition, marker: WritableTxnMarker) -> bool:
     return (
         entry.transaction_first_offset < 0
         and not (is_newer and marker.transaction_version < EPOCH_BUMP_VERSION)
-        and not producers.is_being_verified(marker.producer_id)
+        and not producers.ends_verification(marker.producer_id, marker.producer_epoch)
     )

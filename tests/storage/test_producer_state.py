@@ -321,8 +321,22 @@ def test_a_marker_with_the_next_epoch_leaves_the_next_transactions_guard_alone(v
     log = verifying_log
     first = batch(0, epoch=1, transactional=True)
     guard = log.state.start_verification(first, 0, supports_epoch_bump=True)
+    assert not log.state.ends_verification(first.producer_id, 1)
     log.end_transaction(COMMIT, epoch=1, version=2)
     assert log.append(first, guard=guard) == 1
+
+
+@pytest.mark.parametrize("supports_epoch_bump", [False, True])
+def test_a_marker_ends_the_verification_of_what_comes_too_late(
+    verifying_log: Log, supports_epoch_bump: bool
+) -> None:
+    """Of an old protocol's producer by any epoch, of a new one's by a later one."""
+    log = verifying_log
+    first = batch(0, epoch=1, transactional=True)
+    assert not log.state.ends_verification(first.producer_id, 1)
+    log.state.start_verification(first, 0, supports_epoch_bump=supports_epoch_bump)
+    assert log.state.ends_verification(first.producer_id, 2)
+    assert log.state.ends_verification(first.producer_id, 1) is not supports_epoch_bump
 
 
 def test_no_batch_overtakes_one_that_waits_to_be_verified(verifying_log: Log) -> None:
