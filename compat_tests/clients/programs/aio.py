@@ -18,6 +18,7 @@ from compat_tests.clients.programs.lines import (
     LARGEST_RECORD,
     METADATA_MS,
     SESSION_MS,
+    as_json,
     report,
     to_bytes,
     to_headers,
@@ -101,17 +102,6 @@ async def consume(
     finally:
         await reader.stop()
     return {"records": records}
-
-
-def as_json(record: Any) -> dict[str, Any]:
-    return {
-        "partition": record.partition,
-        "offset": record.offset,
-        "key": to_text(record.key),
-        "value": to_text(record.value),
-        "headers": [(name, to_text(value)) for name, value in record.headers],
-        "timestamp": record.timestamp,
-    }
 
 
 class Reporter(ConsumerRebalanceListener):  # type: ignore[misc]

@@ -13,6 +13,7 @@ from compat_tests.clients.programs.lines import (
     LARGEST_RECORD,
     METADATA_MS,
     SESSION_MS,
+    as_json,
     report,
     serve,
     to_bytes,
@@ -101,17 +102,6 @@ def consume(
     finally:
         reader.close()
     return {"records": records}
-
-
-def as_json(record: Any) -> dict[str, Any]:
-    return {
-        "partition": record.partition,
-        "offset": record.offset,
-        "key": to_text(record.key),
-        "value": to_text(record.value),
-        "headers": [(name, to_text(value)) for name, value in record.headers],
-        "timestamp": record.timestamp,
-    }
 
 
 class Reporter(ConsumerRebalanceListener):  # type: ignore[misc]

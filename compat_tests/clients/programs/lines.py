@@ -28,6 +28,18 @@ def to_headers(headers: Any) -> list[tuple[str, Any]]:
     return [(name, to_bytes(value)) for name, value in headers]
 
 
+def as_json(record: Any) -> dict[str, Any]:
+    """A record of aiokafka or kafka-python: they name its fields alike."""
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "key": to_text(record.key),
+        "value": to_text(record.value),
+        "headers": [(name, to_text(value)) for name, value in record.headers],
+        "timestamp": record.timestamp,
+    }
+
+
 def report(**answer: Any) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
