@@ -187,6 +187,15 @@ class Leadership:
                 least = follower.log_end_offset
         return max(high_watermark, least)
 
+    def low_watermark(self, log_start_offset: int) -> int:
+        """Below it no replica that lives has anything, as far as they have said; ours begins there."""
+        others = [
+            follower.log_start_offset
+            for replica, follower in self.followers.items()
+            if self._is_alive(replica)
+        ]
+        return min([log_start_offset, *others])
+
     def expansion(self, replica: int, high_watermark: int) -> tuple[int, ...] | None:
         """The ISR with this follower in it, if it may join."""
         if self.proposed is not None or replica in self.isr:

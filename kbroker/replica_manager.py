@@ -73,6 +73,7 @@ class HostedPartition:
 
     __slots__ = (
         "appends",
+        "deletions",
         "fetches",
         "follower_sessions",
         "has_settled",
@@ -128,6 +129,8 @@ class HostedPartition:
         self.told_log_start_offset = -1
         self.follower_sessions: dict[FollowerSession, PartitionKey] = {}
         """Those for which it is settled or was, with what they call it."""
+        self.deletions: dict[Callable[[], object], None] = {}
+        """Called when a follower may have raised its log start offset, and when this broker leads no more."""
         self.waiting_for_replicas: deque[tuple[int, Callable[[KafkaError | None], object]]] = deque()
 
     def __repr__(self) -> str:
@@ -137,6 +140,12 @@ class HostedPartition:
     def effective_min_in_sync_replicas(self) -> int:
         """Never more than there are replicas: one replica can always be written to (conformance 33)."""
         return min(self.min_in_sync_replicas, max(len(self.replicas), 1))
+
+    @property
+    def low_watermark(self) -> int:
+        """Below it no replica that lives has anything."""
+        start = self.log.log_start_offset
+        return start if self.leadership is None else self.leadership.low_watermark(start)
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """KafkaError 74 or 75 where the client has another epoch in mind; -1 is any (conformance 59)."""
@@ -148,6 +157,10 @@ class HostedPartition:
         """Tell every fetch that waits here."""
         for told in list(self.fetches):
             told(visible_bytes)
+
+    def look_at_deletions(self) -> None:
+        for told in list(self.deletions):
+            told()
 
     def wake_followers(self, appended_bytes: int) -> None:
         """Tell every follower that waits here."""
@@ -473,6 +486,8 @@ class ReplicaManager:
             replica, offset, log.log_end_offset, others.steady_ms(), broker_epoch, log_start_offset
         ):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} has no replica {replica}")
+        if partition.deletions:
+            partition.look_at_deletions()
         wider = leadership.expansion(replica, log.high_watermark)
         if wider is not None:
             others.propose(partition, wider)
@@ -487,6 +502,7 @@ class ReplicaManager:
                 if partition.told_log_start_offset != partition.log.log_start_offset:
                     partition.told_log_start_offset = partition.log.log_start_offset
                     partition.is_news()  # retention has been there
+                partition.look_at_deletions()  # a broker may have died
                 left = leadership.shrinkage(partition.log.log_end_offset, now_ms, lag_time_max_ms)
                 if left is not None:
                     self.others.propose(partition, left)
@@ -537,6 +553,7 @@ class ReplicaManager:
         self._fail_acknowledgements(partition, error)
         partition.wake(0)
         partition.wake_followers(0)
+        partition.look_at_deletions()
 
     def _fail_acknowledgements(self, partition: HostedPartition, error: KafkaError) -> None:
         waiting, partition.waiting_for_replicas = partition.waiting_for_replicas, deque()

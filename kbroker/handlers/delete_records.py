@@ -1,15 +1,20 @@
 """DeleteRecords: raise the log start offset of partitions.
 
--1 means the high watermark, above it is OFFSET_OUT_OF_RANGE, below the log start nothing happens; the answer
-is the log start offset from now on (conformance 66). Internal topics are not for clients to cut, and topics
-that only compact are not cut at all (POLICY_VIOLATION).
+-1 means the high watermark, above it is OFFSET_OUT_OF_RANGE, below the log start nothing happens (conformance
+66). Internal topics are not for clients to cut, and topics that only compact are not cut at all
+(POLICY_VIOLATION).
+
+The leader cuts at once and has its followers told. The answer is the low watermark: where the log of every
+replica begins whose broker lives. It is waited for, for as long as the request allows; then the partitions
+that are not there yet get REQUEST_TIMED_OUT, and are cut all the same.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.context import Context
+from kbroker.context import Context, Parked
+from kbroker.replica_manager import HostedPartition
 from wire.api.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -23,30 +28,92 @@ from wire.internal import INTERNAL_TOPICS
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
+NO_LOW_WATERMARK = -1
 
-def delete_records(broker: Broker, context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+
+class Awaited(NamedTuple):
+    """A partition whose followers have not cut yet."""
+
+    partition: HostedPartition
+    begins: int
+    result: DeleteRecordsPartitionResult
+
+
+def delete_records(
+    broker: Broker, context: Context, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | Parked:
+    awaited: list[Awaited] = []
     topics = [
         DeleteRecordsTopicResult(
-            name=topic.name, partitions=[cut(broker, topic.name, one) for one in topic.partitions]
+            name=topic.name, partitions=[cut(broker, topic.name, one, awaited) for one in topic.partitions]
         )
         for topic in request.topics
     ]
     broker.logs.checkpoint_log_start_offsets()
-    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+    response = DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
+    return _Waiting(broker, awaited, response, request.timeout_ms).parked if awaited else response
 
 
-def cut(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-    code, low_watermark = ErrorCode.NONE, -1
+def cut(
+    broker: Broker, topic: str, wanted: DeleteRecordsPartition, awaited: list[Awaited]
+) -> DeleteRecordsPartitionResult:
+    result = DeleteRecordsPartitionResult(
+        partition_index=wanted.partition_index, low_watermark=NO_LOW_WATERMARK, error_code=ErrorCode.NONE
+    )
     try:
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = broker.replicas.leader_of(topic, wanted.partition_index)
         if not partition.log.config.deletes:
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
-        low_watermark = partition.log.delete_records_before(wanted.offset)
+        begins = partition.log.delete_records_before(wanted.offset)
         partition.wake(0)
+        partition.wake_followers(0)
+        result.low_watermark = partition.low_watermark
+        if result.low_watermark < begins:
+            awaited.append(Awaited(partition, begins, result))
     except KafkaError as error:
-        code = error.code
-    return DeleteRecordsPartitionResult(
-        partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=code
-    )
+        result.error_code = error.code
+    return result
+
+
+class _Waiting:
+    """A request that waits for followers."""
+
+    def __init__(
+        self, broker: Broker, awaited: list[Awaited], response: DeleteRecordsResponse, timeout_ms: int
+    ) -> None:
+        self.parked = Parked()
+        self._broker = broker
+        self._asked = self._awaited = awaited
+        self._response = response
+        for one in awaited:
+            one.partition.deletions[self._look] = None
+        self._timer = broker.call_later_ms(max(timeout_ms, 0), self._time_is_over)
+
+    def _look(self) -> None:
+        self._awaited = [one for one in self._awaited if not self._is_over(one)]
+        if not self._awaited:
+            self._end()
+
+    def _end(self) -> None:
+        self._timer.cancel()
+        for one in self._asked:
+            one.partition.deletions.pop(self._look, None)
+        self.parked.complete(self._response)
+
+    def _is_over(self, one: Awaited) -> bool:
+        partition, result = one.partition, one.result
+        try:
+            if self._broker.replicas.leader_of(partition.topic, partition.index) is not partition:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        except KafkaError:
+            result.error_code, result.low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LOW_WATERMARK
+            return True
+        result.low_watermark = partition.low_watermark
+        return result.low_watermark >= one.begins
+
+    def _time_is_over(self) -> None:
+        for one in self._awaited:
+            one.result.error_code = ErrorCode.REQUEST_TIMED_OUT
+        self._end()
