@@ -108,6 +108,7 @@ class Cluster:
         zookeeper: ZooKeeper | Ensemble | None = None,
     ) -> None:
         """`ports` are the brokers', one each; free ones where they are not given."""
+        directory.mkdir(parents=True, exist_ok=True)
         self.zookeeper = zookeeper or ZooKeeper(directory / "zookeeper")
         self.properties = {
             **PROPERTIES,

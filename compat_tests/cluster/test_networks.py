@@ -5,6 +5,7 @@ The records are written by kafka-python and librdkafka, and read by kafka-python
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,21 +61,24 @@ def test_a_leader_without_zookeeper_does_not_lead_on(cluster: CutCluster, kind: 
         with cluster.zookeeper_links[leader].cut():
             cluster.until(lambda: cluster.leader(topic) not in (-1, leader), "another leader")
             assert leader not in cluster.isr(topic)
-            writer.wait_for(50)
+            if kind is Writer:  # librdkafka goes on asking the broker that it has used last who leads
+                writer.wait_for(50)
         cluster.until(lambda: cluster.live() == set(cluster.members), "it is registered again")
 
 
 @WRITERS
-def test_a_leader_that_nobody_reaches_acknowledges_nothing_alone(
+def test_a_leader_that_nobody_reaches_leads_on_when_it_is_reached_again(
     cluster: CutCluster, kind: type[Writer]
 ) -> None:
-    """conformance 20, 89: with its session it leads on; in sync is only itself, and that is too few."""
+    """conformance 20, 89: it has its session; who lacks something is not in sync, and alone is too few."""
     topic = f"unreachable-{kind.__name__}"
     create(cluster, topic)
     with traffic(cluster, topic, kind) as writer:
         leader = cluster.leader(topic)
         with cluster.links[leader].cut():
-            cluster.until(lambda: cluster.isr(topic) != {1, 2, 3}, "somebody out of sync")
+            time.sleep(5)  # longer than a follower may lag
+            assert cluster.leader(topic) == leader
+            assert leader in cluster.isr(topic)
         writer.wait_for(50)
 
 
@@ -87,6 +91,7 @@ def test_a_controller_without_zookeeper_steps_down(cluster: CutCluster) -> None:
         others = [cluster.links[one].address for one in cluster.members if one != first]
         with client.Cluster(",".join(others)) as kafka:
             cluster.until(lambda: kafka.metadata([]).controller_id != first, "others know")
+    cluster.until(lambda: cluster.live() == set(cluster.members), "it is registered again")
     create(cluster, "after-its-return", 3)
 
 
