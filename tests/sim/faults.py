@@ -124,10 +124,17 @@ class Faults:
 
     def _cut_power(self) -> None:
         node = self._one()
-        if node is not None and self._cluster.in_sync(at_rest=False):
+        if node is not None and self._is_well():
             self._dark = node
             self._cluster.cut_power(node, self._chance.choice(list(Outcome)))
             self._come_back(node)
+
+    def _is_well(self) -> bool:
+        """Everything is in sync, and nobody is about to fall behind who has not been missed yet."""
+        nodes = self._cluster.nodes
+        is_frozen = any(node.process is not None and node.process.is_stopped for node in nodes)
+        is_broken = any(node.disk.is_failing for node in nodes)
+        return not is_frozen and not is_broken and self._cluster.in_sync(at_rest=False)
 
     # -- disks and clocks
 
@@ -148,7 +155,7 @@ class Faults:
     def _fail_syncs(self) -> None:
         """What was to be synced is gone with the machine's memory: as a power cut, later."""
         node = self._one()
-        if node is not None and self._cluster.in_sync(at_rest=False):
+        if node is not None and self._is_well():
             self._dark, self._is_going = node, True
             self._refuse(node, "sync")
             self._later(3.0, self._replace_machine, node)

@@ -162,6 +162,11 @@ class SimulatedDisk:
         """No more faults."""
         self._faults.clear()
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether it may refuse something."""
+        return self.capacity is not None or bool(self._faults)
+
     def plant(self, path: str, data: Buffer) -> None:
         """Put a file there, durably, with the directories it needs."""
         directory = self._root
