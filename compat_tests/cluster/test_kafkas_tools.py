@@ -87,7 +87,9 @@ def test_a_lost_broker_is_seen_in_every_view(cluster: Cluster, run: CommandLine)
     )
 
 
-def test_partitions_are_moved_and_verified(cluster: Cluster, run: CommandLine, tmp_path: Path) -> None:
+def test_partitions_are_moved_throttled_verified_and_moves_are_cancelled(
+    cluster: Cluster, run: CommandLine, tmp_path: Path
+) -> None:
     """conformance 93, with a writer all the while"""
     plan = tmp_path / "plan.json"
     run(
@@ -122,6 +124,11 @@ def test_partitions_are_moved_and_verified(cluster: Cluster, run: CommandLine, t
         assert "is completed" in reassign("--verify", [3, 2])
         throttled = cluster.read("/config/brokers/3")["config"]
         assert "follower.replication.throttled.rate" not in throttled
+        assert listed() == ["No partition reassignments found."]
+
+        reassign("--execute", [2, 3, 1], "--throttle", 1)  # so that it cannot end
+        assert any("moved-0: replicas: 2,3,1" in line for line in listed())
+        assert "Successfully cancelled" in reassign("--cancel", [2, 3, 1])
         assert listed() == ["No partition reassignments found."]
         writer.wait_for(50)
     assert writer.errors == []
