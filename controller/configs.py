@@ -5,7 +5,7 @@ What a key means, what a value may be, and how lists are appended to, the broker
 so brokers hear of it (`controller.config_changes`).
 
 - A resource named twice in a request is refused once, with INVALID_REQUEST. So are other kinds of resources.
-- The broker "" is all brokers. A topic has to exist, a group need not.
+- The broker "" is all brokers; any other one has to be there now. A topic has to exist, a group need not.
 - `validate_only` answers what would be done, and does nothing.
 - Where a topic may have unclean leaders from now on, its partitions without a leader get one.
 """
@@ -120,6 +120,8 @@ def _entity(plan: Plan, resource_type: int, name: str) -> Entity:
         case ResourceType.BROKER:
             if name and not name.isdecimal():
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is not the number of a broker")
+            if name and int(name) not in plan.state.brokers:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no broker {name}")
             return EntityType.BROKER, name or znodes.DEFAULT_ENTITY
         case ResourceType.GROUP:
             if not name:

@@ -98,6 +98,7 @@ def test_each_resource_is_judged_on_its_own(world: World) -> None:
         (BROKER, "1", [("retention.ms", SET, "5")]),
         (BROKER, "2", []),
         (BROKER, "2", []),
+        (BROKER, "77", [("retention.ms", SET, "5")]),
     )
     assert outcome == [
         ("t", ErrorCode.INVALID_CONFIG),
@@ -109,6 +110,7 @@ def test_each_resource_is_judged_on_its_own(world: World) -> None:
         ("a/b", ErrorCode.NONE),
         ("1", ErrorCode.NONE),
         ("2", ErrorCode.INVALID_REQUEST),
+        ("77", ErrorCode.INVALID_REQUEST),
     ]
     assert stored(world, EntityType.TOPIC, "t") == {"cleanup.policy": "delete"}
     assert stored(world, EntityType.GROUP, "a%2Fb") == {"retention.ms": "5"}  # as it stands in the path
