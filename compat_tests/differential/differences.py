@@ -157,12 +157,6 @@ DIFFERENCES: list[Difference] = [
     Difference("*", "FindCoordinator*", "error_message", TEXT, NO_TEXT, "Kafka says NONE"),
     # Configurations
     Difference("incremental_changes", "* unknown operation *", "*.error_code", -1, 42, NEVER_UNKNOWN),
-    *same(
-        "incremental_changes",
-        ("* another broker", "*.error_code", 42, 0),
-        ("* another broker", "*.error_message", TEXT, NO_TEXT),
-        reason="the controller stores what any broker is told about any other",
-    ),
     Difference("incremental_changes", "* v1 one twice", f"*{COUNT}", 2, 1, "both have the same answer"),
     *same(
         "list_config_resources",
