@@ -57,7 +57,7 @@ def test_no_acknowledged_record_is_lost_when_a_leader_is_killed(cluster: Cluster
         cluster.until_in_sync("killed")
         writer.wait_for(100)
     assert writer.errors == []
-    check_nothing_is_lost(writer, read_all(cluster.bootstrap, "killed"))
+    check_nothing_is_lost(writer, read_all(cluster.bootstrap, "killed", after=writer))
 
 
 def test_a_rolling_restart_is_not_noticed(cluster: Cluster) -> None:
@@ -83,7 +83,7 @@ def test_a_rolling_restart_is_not_noticed(cluster: Cluster) -> None:
             consume()
         writer.wait_for(50)
     assert writer.errors == []
-    check_nothing_is_lost(writer, read_all(cluster.bootstrap, "rolled", 3))
+    check_nothing_is_lost(writer, read_all(cluster.bootstrap, "rolled", 3, after=writer))
     deadline = time.monotonic() + 30
     while not {one.value for one in writer.acknowledged} <= seen and time.monotonic() < deadline:
         consume()
@@ -113,7 +113,7 @@ def test_without_zookeeper_records_are_taken_and_given(cluster: Cluster) -> None
         cluster.until(lambda: cluster.live() == {1, 2, 3} and cluster.controller() >= 0, "everybody back")
         writer.wait_for(20)
     assert writer.errors == []
-    check_nothing_is_lost(writer, read_all(cluster.bootstrap, "steady"))
+    check_nothing_is_lost(writer, read_all(cluster.bootstrap, "steady", after=writer))
     create(cluster, "after")
 
 
@@ -132,7 +132,7 @@ def test_a_broker_that_was_frozen_finds_that_it_does_not_lead_any_more(cluster: 
         cluster.until_in_sync("frozen")
         writer.wait_for(50)
     assert writer.errors == []
-    check_nothing_is_lost(writer, read_all(cluster.bootstrap, "frozen"))
+    check_nothing_is_lost(writer, read_all(cluster.bootstrap, "frozen", after=writer))
 
 
 def test_the_client_of_the_commands_writes_and_reads_on_when_a_leader_and_coordinator_dies(

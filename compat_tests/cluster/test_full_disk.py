@@ -56,7 +56,7 @@ def test_a_full_disk_costs_a_replica_and_no_record(tmp_path: Path) -> None:
                 cluster.until_in_sync("kept")
                 writer.wait_for(50)
             assert writer.errors == []
-            found = read_all(cluster.bootstrap, "kept", 3)
+            found = read_all(cluster.bootstrap, "kept", 3, after=writer)
             check_nothing_is_lost(writer, found)
             cluster.until(lambda: len(watcher.seen) >= len(found), "all of it read")
         watcher.check(found)

@@ -132,7 +132,7 @@ def test_partitions_are_moved_throttled_verified_and_moves_are_cancelled(
         assert listed() == ["No partition reassignments found."]
         writer.wait_for(50)
     assert writer.errors == []
-    check_nothing_is_lost(writer, read_all(cluster.bootstrap, "moved"))
+    check_nothing_is_lost(writer, read_all(cluster.bootstrap, "moved", after=writer))
     assert cluster.isr("moved") == {2, 3}
 
 

@@ -45,7 +45,7 @@ def traffic(cluster: Cluster, topic: str, kind: type[Writer]) -> Iterator[Writer
             cluster.until_in_sync(topic)
             writer.wait_for(50)
         assert writer.errors == []
-        found = read_all(cluster.bootstrap, topic)
+        found = read_all(cluster.bootstrap, topic, after=writer)
         check_nothing_is_lost(writer, found)
         cluster.until(lambda: len(watcher.seen) >= len(found), "all of it read")
     watcher.check(found)

@@ -174,8 +174,11 @@ class Watcher:
             assert seen == there[: len(seen)], f"partition {partition}"
 
 
-def read_all(bootstrap: Sequence[str], topic: str, partitions: int = 1) -> list[Acknowledged]:
-    """Everything that is committed now."""
+def read_all(
+    bootstrap: Sequence[str], topic: str, partitions: int = 1, after: Writer | None = None
+) -> list[Acknowledged]:
+    """Everything that is committed now. What a writer was told is, a new leader may know a moment later."""
+    acknowledged = [] if after is None else list(after.acknowledged)
     consumer: Any = KafkaConsumer(
         bootstrap_servers=list(bootstrap), enable_auto_commit=False, auto_offset_reset="earliest"
     )
@@ -185,6 +188,10 @@ def read_all(bootstrap: Sequence[str], topic: str, partitions: int = 1) -> list[
         ends = consumer.end_offsets(assigned)
         found: list[Acknowledged] = []
         deadline = time.monotonic() + PATIENCE_S
+        while any(one.offset >= ends[assigned[one.partition]] for one in acknowledged):
+            if time.monotonic() > deadline:
+                break  # they are lost: whoever compares will say which
+            ends = consumer.end_offsets(assigned)
         while any(consumer.position(one) < ends[one] for one in assigned):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"read {len(found)} records of {ends}")

@@ -62,7 +62,7 @@ def test_a_composed_cluster_survives_its_leader(cluster: Composed) -> None:
     assert writer.errors == []
     cluster.until(lambda: has_consumed({one.value for one in writer.acknowledged}))
     consumer.close()
-    check_nothing_is_lost(writer, read_all(cluster.bootstrap, TOPIC, PARTITIONS))
+    check_nothing_is_lost(writer, read_all(cluster.bootstrap, TOPIC, PARTITIONS, after=writer))
 
 
 def all_in_sync(cluster: Composed) -> bool:
