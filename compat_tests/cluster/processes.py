@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from kazoo.retry import KazooRetry
 
 from tests.zookeeper import END_WITH_US, Ensemble, ZooKeeper, free_ports, reason_to_skip
 
@@ -127,7 +128,10 @@ class Cluster:
     def __enter__(self) -> Self:
         try:
             self.zookeeper.start()
-            self._client = KazooClient(f"{self.zookeeper.address}{CHROOT}", timeout=10)
+            patience = KazooRetry(max_tries=-1, max_delay=1, deadline=PATIENCE_S)
+            self._client = KazooClient(
+                f"{self.zookeeper.address}{CHROOT}", timeout=10, command_retry=patience
+            )
             self.start(*self.members)
             self._client.start()
         except BaseException:
@@ -179,12 +183,12 @@ class Cluster:
     def read(self, path: str) -> Any:
         """A node's JSON; None where there is none."""
         try:
-            return json.loads(self._client.get(path)[0])
+            return json.loads(self._client.retry(self._client.get, path)[0])
         except NoNodeError:
             return None
 
     def live(self) -> set[int]:
-        return {int(name) for name in self._client.get_children("/brokers/ids")}
+        return {int(name) for name in self._client.retry(self._client.get_children, "/brokers/ids")}
 
     def controller(self) -> int:
         node = self.read("/controller")
