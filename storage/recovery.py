@@ -48,7 +48,7 @@ from storage.producer_state import PRODUCER_ID_EXPIRATION_MS, ProducerState
 from storage.replacement import SEGMENT_FILE, finish_replacements
 from storage.segment import DELETED, LogSegment
 from storage.segments import Segments
-from wire.record_batch import HEADER_SIZE, BatchHeader
+from wire.record_batch import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -273,8 +273,12 @@ class _Opening:
         return header_at(segment.path, data, 0, position).base_offset
 
     def _take_over(self, segment: LogSegment, header: BatchHeader, batch: memoryview) -> None:
-        if header.leader_epoch > self.leader_epochs.latest:
-            self.leader_epochs.assign(header.leader_epoch, header.base_offset)
+        epochs = self.leader_epochs
+        if epochs.epoch_for(header.base_offset) != header.leader_epoch > NO_LEADER_EPOCH:
+            # What the file has beyond was given up, and that was not flushed; or it does not have this one yet.
+            epochs.truncate_from_end(header.base_offset)
+            if header.leader_epoch > epochs.latest:
+                epochs.assign(header.leader_epoch, header.base_offset)
         ended = self.producers.replay(header, batch)
         if ended is not None:
             segment.index_transaction(*ended)

@@ -361,3 +361,16 @@ def test_epochs_that_recovery_found_are_durable_when_the_recovery_point_is(disk:
     recovered = reopened(log, recovery_point=0)
     assert recovered.recovery_point == log.log_end_offset
     assert reopened(recovered).leader_epochs.entries == epochs
+
+
+def test_an_epoch_in_which_nothing_was_written_gives_way_to_what_was(disk: SimulatedDisk) -> None:
+    """A leader for a moment, then a follower who takes what the leader before had written; and a crash."""
+    log = new_log(disk, LARGE)
+    append(log, batch("a"), epoch=0)
+    log.assign_leader_epoch(1)
+    log.leader_epochs.flush()
+    log.truncate_to(1, 0)
+    append(log, batch("b"), epoch=0)
+    append(log, batch("c"), epoch=4)
+    assert log.leader_epochs.entries == ((0, 0), (4, 2))
+    assert reopened(log, recovery_point=1).leader_epochs.entries == ((0, 0), (4, 2))
