@@ -275,7 +275,7 @@ class _Opening:
     def _take_over(self, segment: LogSegment, header: BatchHeader, batch: memoryview) -> None:
         epochs = self.leader_epochs
         if epochs.epoch_for(header.base_offset) != header.leader_epoch > NO_LEADER_EPOCH:
-            # What the file has beyond was given up, and that was not flushed; or it does not have this one yet.
+            # What the file has from here on was given up without a flush; or it does not have this one yet.
             epochs.truncate_from_end(header.base_offset)
             if header.leader_epoch > epochs.latest:
                 epochs.assign(header.leader_epoch, header.base_offset)

@@ -2,10 +2,10 @@
 
 One fault at a time or several at once; at the end of the run all are over. Power cuts are rationed, as Kafka
 promises no more: an acknowledgement of all in-sync replicas means that it is in their page caches. So power
-goes at one broker while every replica is in sync, and nothing else is harmed until it is back in sync; at
-other times only processes die. A disk that does not write what it was given to sync is as good as one without
-power: its machine is restarted. A disk that is full, or refuses other things, makes logs go offline, or all of
-them and the broker stops; once it is in order, somebody restarts the broker.
+goes at one broker while every replica is in sync and nobody ails, and nothing else is harmed until it is back
+in sync; at other times only processes die. A disk that does not write what it was given to sync is as good as
+one without power: its machine is restarted. A disk that is full, or refuses other things, makes logs go
+offline, or all of them and the broker stops; once it is in order, somebody restarts the broker.
 """
 
 from __future__ import annotations
