@@ -9,14 +9,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import suppress
 
 from controller.embedded import EmbeddedTree
+from controller.metadata_store import NoNode
+from controller.znodes import Controller
 from kbroker.broker import Broker
 from kbroker.configuration.layers import Configuration
 from kbroker.handlers import BETWEEN_BROKERS, HANDLERS
 from kbroker.listeners import Listeners
 from kbroker.membership import Membership
 from kbroker.replica_manager import HostedPartition
+from tests.controller.simulated_store import answer_of
 from tests.sim.loop import Process, SimulatedLoop
 from tests.sim.machine import EPOCH_MS, SimulatedMachine
 from tests.sim.network import Network
@@ -218,6 +222,14 @@ class Cluster:
         if seconds > timeout_s:
             self.loop.in_world(timeout_s, expire)
         self.loop.in_world(seconds, thaw)
+
+    def depose(self) -> None:
+        """Let another controller be elected."""
+        session = self.tree.connect(self.loop.call_soon)
+        with suppress(NoNode):
+            answer_of(session.delete(Controller.path()))
+        with suppress(StopIteration):
+            session.close().send(None)
 
     def _store_delay(self) -> float:
         usual = 0.002 if self.chance.random() < 0.95 else 0.05

@@ -44,12 +44,17 @@ class Faults:
             (2, self._reset_connections),
             (1, self._slow_network),
             (1, self._slow_store),
+            (1, self._depose),
             (3, self._cut_power),
             (2, self._fill_disk),
             (2, self._break_disk),
             (1, self._fail_syncs),
             (1, self._set_clock),
         ]
+
+    def only(self, *names: str) -> None:
+        """Let nothing else go wrong: `kill`, `partition` and so on."""
+        self._kinds = [(weight, kind) for weight, kind in self._kinds if kind.__name__[1:] in names]
 
     async def run(self, until_s: float) -> None:
         loop = self._cluster.loop
@@ -242,6 +247,11 @@ class Faults:
             node.session.expire()
             node.session.cut()
             self._later(0.5, self._restore, node)
+
+    def _depose(self) -> None:
+        """As an operator does who removes `/controller`: the session goes on, and hears of it late."""
+        self._history.note("depose")
+        self._cluster.depose()
 
     def _restore(self, node: Node) -> None:
         if node.session is not None:

@@ -30,7 +30,7 @@ from tests.sim.watcher import Watcher
 from tests.sim.workloads import WORKLOADS, Writer
 from wire.api.update_metadata import UpdateMetadataPartitionState
 
-FAULTY_S = 14.0
+FAULTY_S = 10.0
 REST_S = 60.0
 TOPIC, LONELY, LOOSE = "t", "lonely", "loose"
 
