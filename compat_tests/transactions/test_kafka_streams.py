@@ -19,16 +19,16 @@ from pathlib import Path
 import pytest
 
 from compat_tests.java.launch import CACHE, compiled
+from compat_tests.transactions.freezing import frozen_in_a_transaction, is_open
 from tests.kbroker.harness import BrokerProcess
 from tests.kbroker.speaker import Speaker, batch
-from tests.kbroker.transacting import READ_COMMITTED, committed_records, markers
+from tests.kbroker.transacting import committed_records, markers
 
 CLIENT = "Kafka Streams 4.3.1"
 JARS = CACHE / "kafka-streams"
 WORDS = ("one", "two", "three", "four", "five", "six", "seven")
 LINES = [" ".join(WORDS[number % (1 + turn) % 7] for turn in range(5)) for number in range(600)]
 EXPECTED = Counter(word for line in LINES for word in line.split())
-LATEST = -1
 PATIENCE_S = 90
 SETTINGS = (
     *("--set", "group.initial.rebalance.delay.ms=0"),
@@ -79,20 +79,6 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None
         assert time.monotonic() < deadline
 
 
-def is_open(speaker: Speaker) -> bool:
-    """Whether the output ends in records that are not committed."""
-    stable = speaker.offset("counts", LATEST, isolation_level=READ_COMMITTED).offset
-    return bool(stable < speaker.offset("counts", LATEST).offset)
-
-
-def stopped_in_a_transaction(speaker: Speaker, process: subprocess.Popen[str]) -> bool:
-    process.send_signal(signal.SIGSTOP)
-    if is_open(speaker):
-        return True
-    process.send_signal(signal.SIGCONT)
-    return False
-
-
 def test_words_are_counted_exactly_once_although_program_and_broker_are_killed(tmp_path: Path) -> None:
     """Conformance 44, 49, 51, 52, 89"""
     log = tmp_path / "broker.log"
@@ -103,7 +89,7 @@ def test_words_are_counted_exactly_once_although_program_and_broker_are_killed(t
     assert speaker.produce("lines", batch(*(line.encode() for line in LINES))).error_code == 0
     with counting(broker.address, tmp_path / "state") as first:
         until(lambda: total(speaker) > 100, first)
-        until(lambda: stopped_in_a_transaction(speaker, first), first)
+        until(lambda: frozen_in_a_transaction(first, speaker, "counts"), first)
         first.kill()
     before = total(speaker)
     with counting(broker.address, tmp_path / "state") as second:
@@ -113,7 +99,7 @@ def test_words_are_counted_exactly_once_although_program_and_broker_are_killed(t
         broker.stop(signal.SIGKILL)
         broker = BrokerProcess(log, *SETTINGS, listener=f"PLAINTEXT://{broker.address}")
         speaker = Speaker(broker.host, broker.port)
-        until(lambda: total(speaker) >= EXPECTED.total() and not is_open(speaker), second)
+        until(lambda: total(speaker) >= EXPECTED.total() and not is_open(speaker, "counts"), second)
     assert counts(speaker) == {word: list(range(1, count + 1)) for word, count in EXPECTED.items()}
     outcomes = [outcome for _, _, outcome in markers(speaker, "counts")]
     assert outcomes.count("ABORT") >= 1
