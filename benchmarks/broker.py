@@ -22,12 +22,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks.load import brokers, stock_client
 from benchmarks.load.brokers import BrokerFailed, RunningBroker
 from benchmarks.load.client import Unexpected
-from benchmarks.load.measuring import Measured, latency, measure, measure_bare
+from benchmarks.load.measuring import Measured, Terms, latency, measure, measure_bare
 from benchmarks.load.workloads import ROWS, Row
 
 KAFKA = "Apache Kafka"
@@ -46,16 +46,14 @@ STOCK = "confluent-kafka, {}"
 
 
 class Effort(NamedTuple):
-    """How long everything takes; the JVM compiles while it warms up."""
+    """How long everything takes."""
 
-    seconds: float
-    rounds: int
-    warm_s: float
-    warm_jvm_s: float
+    terms: Terms
+    of_jvm: Terms
 
 
-THOROUGH = Effort(seconds=1, rounds=4, warm_s=0.3, warm_jvm_s=4)
-QUICK = Effort(seconds=1, rounds=2, warm_s=0.2, warm_jvm_s=2)
+THOROUGH = Effort(Terms(seconds=1, rounds=4, warm_s=0.3), Terms(1, rounds=4, warm_s=4, most_warm_s=40))
+QUICK = Effort(Terms(seconds=1, rounds=2, warm_s=0.2), Terms(1, rounds=2, warm_s=2))
 
 Column = dict[str, Measured]
 
@@ -64,8 +62,7 @@ def measured(
     name: str, broker: RunningBroker, wanted: Callable[[str], bool], effort: Effort
 ) -> Iterator[tuple[str, Measured | Unexpected | None]]:
     """All rows of one broker, one by one; None for those that say nothing of it."""
-    warm_s = effort.warm_jvm_s if name == KAFKA else effort.warm_s
-    terms = {"seconds": effort.seconds, "warm_s": warm_s, "rounds": effort.rounds}
+    terms = effort.of_jvm if name == KAFKA else effort.terms
     for row in ROWS:
         if wanted(row.name):
             yield row.name, outcome_of(name, broker, row, terms)
@@ -73,18 +70,16 @@ def measured(
         return
     for rate in RATES:
         if wanted(row_name := LATENCY.format(f"{rate:,}")):
-            yield row_name, outcome(partial(latency, broker, rate, **terms))
+            yield row_name, outcome(partial(latency, broker, rate, terms))
     if stock_client.is_installed() and (wanted(STOCK.format("produce")) or wanted(STOCK.format("consume"))):
         for what, one in stock_client.measure(broker):
             yield STOCK.format(what), one
 
 
-def outcome_of(
-    name: str, broker: RunningBroker, row: Row, terms: dict[str, Any]
-) -> Measured | Unexpected | None:
+def outcome_of(name: str, broker: RunningBroker, row: Row, terms: Terms) -> Measured | Unexpected | None:
     if name == BARE:
-        return None if row.bare is None else outcome(partial(measure_bare, broker, row.bare(), **terms))
-    return outcome(partial(measure, broker, row, **terms)) if row.produces or name != DURABLE else None
+        return None if row.bare is None else outcome(partial(measure_bare, broker, row.bare(), terms))
+    return outcome(partial(measure, broker, row, terms)) if row.produces or name != DURABLE else None
 
 
 def outcome(attempt: Callable[[], Measured]) -> Measured | Unexpected:

@@ -24,7 +24,7 @@ from benchmarks.load import clusters
 from benchmarks.load.brokers import BrokerFailed
 from benchmarks.load.client import Unexpected, check
 from benchmarks.load.clusters import BROKERS, RunningCluster
-from benchmarks.load.measuring import latency, measure
+from benchmarks.load.measuring import Terms, latency, measure
 from benchmarks.load.workloads import ROWS, SMALL_BYTES, TOPIC, batch, produce_frame, produced
 from wire.api import ApiKey
 from wire.api.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
@@ -57,13 +57,13 @@ class Figure(NamedTuple):
 def loads(
     cluster: RunningCluster, wanted: Callable[[str], bool], seconds: float
 ) -> Iterator[tuple[str, Figure]]:
-    terms = {"seconds": seconds, "warm_s": WARM_S[cluster.name], "rounds": ROUNDS}
+    terms = Terms(seconds, ROUNDS, WARM_S[cluster.name])
     for row in ROWS:
         if row.name in LOADS and wanted(row.name):
             unit = "CPU-s per GB" if row.name[0] == "p" else "CPU-s per 100k"
-            yield row.name, Figure(measure(cluster, row, **terms).cpu_s, unit)
+            yield row.name, Figure(measure(cluster, row, terms).cpu_s, unit)
     if wanted(name := f"latency, {RATE:,} msg/s"):
-        found = latency(cluster, RATE, **terms)
+        found = latency(cluster, RATE, terms)
         yield f"{name}, p50", Figure(found.p50_ms, "ms")
         yield f"{name}, p99", Figure(found.p99_ms, "ms")
 

@@ -26,6 +26,8 @@ from benchmarks.load.workloads import (
 GIGABYTE = 1e9
 MANY_REQUESTS = 100_000
 LEAST_S = 0.2
+FEW_ROUNDS = 5
+CLEARLY = 0.95
 SOME_OFFSET = 0x1122334455667788
 SOME_BYTES = bytes(1 << 20)
 USED_BYTES = 2 * FILLED_BYTES
@@ -68,8 +70,19 @@ def run_loadgen(broker: RunningBroker, *arguments: object) -> tuple[float, dict[
             process.kill()
 
 
-def measure(broker: RunningBroker, row: Row, *, seconds: float, warm_s: float, rounds: int) -> Measured:
-    """The best of some rounds, after a broker had time to warm up."""
+class Terms(NamedTuple):
+    """How long a broker is measured."""
+
+    seconds: float
+    """Of one round."""
+    rounds: int
+    warm_s: float
+    """Before what counts."""
+    most_warm_s: float = 0
+    """Of a broker that compiles itself while it works: as long as it becomes better, at most so long."""
+
+
+def measure(broker: RunningBroker, row: Row, terms: Terms) -> Measured:
     with broker.client() as client:
 
         def one_round(most_s: float) -> tuple[Measured, float]:
@@ -78,30 +91,33 @@ def measure(broker: RunningBroker, row: Row, *, seconds: float, warm_s: float, r
                     use_memory()
                 return replay(broker, client, load, most_s)
 
-        return best_of(one_round, seconds=seconds, warm_s=warm_s, rounds=rounds)
+        return best_of_rounds(one_round, terms)
 
 
-def measure_bare(loop: RunningBroker, load: Load, *, seconds: float, warm_s: float, rounds: int) -> Measured:
+def measure_bare(loop: RunningBroker, load: Load, terms: Terms) -> Measured:
     """What knows no messages, and so cannot be asked what has become of them."""
 
     def one_round(most_s: float) -> tuple[Measured, float]:
         use_memory()
         return replay(loop, None, load, most_s)
 
-    return best_of(one_round, seconds=seconds, warm_s=warm_s, rounds=rounds)
+    return best_of_rounds(one_round, terms)
 
 
-def best_of(
-    one_round: Callable[[float], tuple[Measured, float]], *, seconds: float, warm_s: float, rounds: int
-) -> Measured:
-    found: list[Measured] = []
-    while warm_s > 0 or len(found) < rounds:
-        one, took_s = one_round(seconds if warm_s <= 0 else max(warm_s, LEAST_S))
-        if warm_s > 0:
-            warm_s -= max(took_s, LEAST_S)
-        else:
-            found.append(one)
-    return best(found)
+def best_of_rounds(one_round: Callable[[float], tuple[Measured, float]], terms: Terms) -> Measured:
+    """The best of some rounds, after a broker had time to warm up."""
+    warm_s, warming = 0.0, list[float]()
+    while warm_s < terms.warm_s or (warm_s < terms.most_warm_s and becomes_better(warming)):
+        one, took_s = one_round(min(terms.seconds, max(terms.warm_s - warm_s, LEAST_S)))
+        warm_s += max(took_s, LEAST_S)
+        warming.append(one.cpu_s)
+    return best([one_round(terms.seconds)[0] for _ in range(terms.rounds)])
+
+
+def becomes_better(cpu_s: Sequence[float]) -> bool:
+    """Whether any of the last few rounds took clearly less than all before them."""
+    before, last = cpu_s[:-FEW_ROUNDS], cpu_s[-FEW_ROUNDS:]
+    return not before or min(last) < CLEARLY * min(before)
 
 
 def use_memory() -> None:
@@ -150,30 +166,26 @@ def best(found: Sequence[Measured]) -> Measured:
     )
 
 
-def latency(broker: RunningBroker, rate: int, *, seconds: float, warm_s: float, rounds: int) -> Measured:
+def latency(broker: RunningBroker, rate: int, terms: Terms) -> Measured:
     """From the producer's write to the consumer's read, at a steady rate of single records."""
     one_batch = batch(SMALL_BYTES, 1)
     fetch = fetch_frame({0: SOME_OFFSET}, max_wait_ms=500)
     offset_at = fetch.index(SOME_OFFSET.to_bytes(8, "big"))
-    found = []
     with tempfile.TemporaryDirectory() as directory, broker.client() as client:
         produce_file, fetch_file = Path(directory, "produce"), Path(directory, "fetch")
         produce_file.write_bytes(produce_frame(one_batch))
         fetch_file.write_bytes(fetch)
         client.create_topic(TOPIC, 1)
-        for duration in [warm_s, *[seconds] * rounds]:
+
+        def one_round(duration: float) -> tuple[Measured, float]:
             options: list[object] = ["-produce", produce_file, "-fetch", fetch_file, "-rate", rate]
             options += ["-offset-at", offset_at, "-batch", len(one_batch), "-seconds", duration]
             options += ["-first-offset", client.end_offsets(TOPIC, 1)[0]]
             cpu_s, result = run_loadgen(broker, "latency", *options)
-            requests = result["requests"]
-            found.append(
-                Measured(
-                    cpu_s / requests * MANY_REQUESTS,
-                    requests / result["seconds"],
-                    result["p50_ms"],
-                    result["p99_ms"],
-                )
-            )
+            requests, took_s = result["requests"], result["seconds"]
+            times = result["p50_ms"], result["p99_ms"]
+            return Measured(cpu_s / requests * MANY_REQUESTS, requests / took_s, *times), took_s
+
+        found = best_of_rounds(one_round, terms)
         client.delete_topic(TOPIC)
-    return best(found[1:])
+    return found
