@@ -52,13 +52,14 @@ class ReplicationQuota:
             self._bytes -= self._windows.popleft()[1]
         if not self._bytes:
             return 0
-        elapsed_ms = max(now_ms - self._windows[0][0], (self._most_windows - 1) * self._window_ms, 1)
+        elapsed_ms = now_ms - self._windows[0][0]
+        counted_ms = max(elapsed_ms, (self._most_windows - 1) * self._window_ms, 1)
         limit = self._limit()
-        if self._bytes * 1000 <= limit * elapsed_ms:
+        if self._bytes * 1000 <= limit * counted_ms:
             return 0
-        expires_ms = self._windows[0][0] + self._most_windows * self._window_ms - now_ms
-        grown_ms = self._bytes * 1000 // limit - elapsed_ms + 1 if limit else expires_ms
-        return max(min(expires_ms, grown_ms), 1)
+        forgotten_ms = self._most_windows * self._window_ms
+        allowed_ms = self._bytes * 1000 // limit + 1 if limit else forgotten_ms
+        return max(min(allowed_ms, forgotten_ms) - elapsed_ms, 1)
 
 
 UNLIMITED = ReplicationQuota(lambda: 1 << 62, lambda: 0)
