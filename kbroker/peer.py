@@ -134,6 +134,7 @@ class Peer:
         self._connection: PeerConnection | None = None
         self._connected_to: Address | None = None
         self._opening = asyncio.Lock()
+        self._closings = 0
 
     async def ask(self, message: object, version: int, timeout_s: float) -> Any:
         """The response; PeerLost where there is none, or none in time."""
@@ -153,6 +154,7 @@ class Peer:
             self.close()
             if address is None:
                 raise PeerLost(f"{self._purpose}: the broker is not there")
+            closings = self._closings
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     _, protocol = await self._open(
@@ -162,8 +164,12 @@ class Peer:
                 raise PeerLost(
                     f"{self._purpose}: cannot connect to {address[0]}:{address[1]}: {error}"
                 ) from None
-            self._connection, self._connected_to = cast(PeerConnection, protocol), address
-            return self._connection
+            connection = cast(PeerConnection, protocol)
+            if self._closings != closings:
+                connection.close()
+                raise PeerLost(f"{self._purpose}: it was closed here")
+            self._connection, self._connected_to = connection, address
+            return connection
 
     def follow(self) -> None:
         """Hang up if the other broker is not where it was: whoever waits for it waits for nothing."""
@@ -171,6 +177,8 @@ class Peer:
             self.close()
 
     def close(self) -> None:
+        """Also a connection that is being made."""
+        self._closings += 1
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -112,6 +112,33 @@ def test_a_broken_connection_is_told_and_made_again() -> None:
     run(test())
 
 
+def test_a_peer_that_is_closed_while_it_connects_says_nothing_any_more() -> None:
+    """A controller that was replaced meanwhile would give old orders."""
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        connecting, may_connect = asyncio.Event(), asyncio.Event()
+
+        async def slowly(made: Any, host: str, port: int) -> Any:
+            connecting.set()
+            await may_connect.wait()
+            return await loop.create_connection(made, host, port)
+
+        async with OtherBroker(lambda number, message: GRANTED) as other:
+            peer = Peer("us", "a test", slowly, lambda: other.address)
+            asking = asyncio.create_task(peer.ask(shutdown(1), 3, 5))
+            await connecting.wait()
+            peer.close()
+            may_connect.set()
+            with pytest.raises(PeerLost, match="closed here"):
+                await asking
+            assert (await peer.ask(shutdown(2), 3, 5)).error_code == 0
+            assert [message.broker_id for message in other.asked] == [2]
+            peer.close()
+
+    run(test())
+
+
 def test_requests_that_are_on_their_way_together_are_answered_each() -> None:
     async def test() -> None:
         def answer(number: int, message: Any) -> Any:
