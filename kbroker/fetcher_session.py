@@ -92,7 +92,12 @@ def _topics(asked: Mapping[Key, Place], partition_max_bytes: int) -> list[FetchT
     for key, place in asked.items():
         topics.setdefault(key.topic_id, []).append(
             FetchPartition(
-                partition=key.partition, partition_max_bytes=partition_max_bytes, **place._asdict()
+                partition=key.partition,
+                partition_max_bytes=partition_max_bytes,
+                fetch_offset=place.fetch_offset,
+                current_leader_epoch=place.current_leader_epoch,
+                last_fetched_epoch=place.last_fetched_epoch,
+                log_start_offset=place.log_start_offset,
             )
         )
     return [FetchTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]

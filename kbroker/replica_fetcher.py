@@ -3,7 +3,8 @@
 One `Fetcher` per leader (and per `num.replica.fetchers`), with a connection and a fetch session of its own,
 asks for everything that this broker follows there: one request at a time. A request that the leader holds
 back, since there is nothing new, is given up when something else is to be followed: those who wait for this
-replica must not wait for that.
+replica must not wait for that. It is given up once, when all of a large order has come: a new connection
+begins with everything.
 
 Rules:
 - What comes is taken only if the partition is followed as it was when it was asked for: same leader epoch,
@@ -52,6 +53,8 @@ FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
 FIRST_RETRY_MS = 50
 LOOK_AROUND_S = 1.0
+MORE_TO_COME_S = 0.005
+"""The pieces of an order follow one another in less."""
 TOLD_FAILURES = frozenset((5, 20, 100, 1000))
 """In a row. The first ones mean as a rule that the leader has not heard yet."""
 LATEST, EARLIEST = -1, -2
@@ -192,6 +195,7 @@ class Fetcher:
         self._changed = asyncio.Event()
         self._is_asking = False
         self._is_interrupted = False
+        self._interruption: asyncio.TimerHandle | None = None
         self._lost_in_a_row = 0
 
     def add(self, partition: HostedPartition) -> None:
@@ -200,6 +204,12 @@ class Fetcher:
         self._want(key)
         self._changed.set()
         if self._is_asking and not self._is_interrupted:
+            if self._interruption is not None:
+                self._interruption.cancel()
+            self._interruption = asyncio.get_running_loop().call_later(MORE_TO_COME_S, self._interrupt)
+
+    def _interrupt(self) -> None:
+        if self._is_asking and self._due:
             self._is_interrupted = True
             self.peer.close()
 
@@ -284,17 +294,18 @@ class Fetcher:
         if response.error_code != ErrorCode.NONE:
             raise PeerLost(f"broker {self._leader_id} refuses to be followed: error {response.error_code}")
         places = self._session.known
-        if not self._session.answered(response.session_id):
-            self._begin_anew()
+        is_doubtful = not self._session.answered(response.session_id)
         for topic in response.responses:
             for data in topic.partitions:
                 key = Key(topic.topic_id, data.partition_index)
                 followed, place = self._followed.get(key), places.get(key)
                 if followed is None or place is None or not await self._take(followed, place, data):
                     # The leader will not tell again within the session what it thinks we have heard.
-                    self._begin_anew()
+                    is_doubtful = True
                 elif key in self._followed and key not in self._waiting:
                     self._due[key] = None
+        if is_doubtful:
+            self._begin_anew()
 
     def _look_around(self, now: float) -> None:
         """Whose time has come; and, now and then, where retention has raised the log start offset."""
