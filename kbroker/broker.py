@@ -451,7 +451,7 @@ class Broker:
 
     # -- orders and changes
 
-    def check_controller(self, controller_epoch: int, broker_epoch: int) -> None:
+    def check_controller(self, controller_epoch: int, broker_epoch: int, connection: int) -> None:
         """KafkaError for orders of a controller that was replaced, or to an earlier life of this broker."""
         if controller_epoch < self.metadata.controller_epoch:
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -459,6 +459,7 @@ class Broker:
             raise HangUp("it may be an order to an earlier life: ask again once this one is registered")
         if -1 < broker_epoch < self.broker_epoch:  # a higher one may be heard of before our own
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        self.orders.check_connection(controller_epoch, connection)
         self.metadata.controller_epoch = controller_epoch
 
     def _controller(self) -> Controller:

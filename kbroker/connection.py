@@ -23,6 +23,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import TYPE_CHECKING, cast
 
 from kbroker.context import HangUp, Parked
@@ -91,6 +92,9 @@ class Slot:
         self._connection.slot_filled()
 
 
+_NUMBERS = count(1)
+
+
 class Connection(asyncio.BufferedProtocol):
     """What the event loop drives. `closed` is done when the socket is."""
 
@@ -127,6 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._outlet = Outlet(self._transport, self)
         peer = self._transport.get_extra_info("peername") or ("?", 0)
+        self._number = next(_NUMBERS)
         self.client_address = peer[0].removeprefix(IPV4_IN_IPV6)
         self.client_host = f"/{self.client_address}"
         if not self._broker.connections.admit(self):
@@ -229,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
         try:
             route, correlation_id, decoded, outcome = broker.dispatcher.dispatch(
-                request, self.client_host, self.listener
+                request, self.client_host, self.listener, self._number
             )
             if route.key == ApiKey.PRODUCE:
                 self._produces.learn(request, decoded, route)

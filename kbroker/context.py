@@ -14,6 +14,8 @@ class Context(NamedTuple):
     client_host: str = ""
     """As Kafka shows it to people: with a slash before it."""
     listener: str = "PLAINTEXT"
+    connection: int = 0
+    """Later connections have higher numbers; 0 is the broker itself."""
 
 
 class NoReply:

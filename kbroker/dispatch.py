@@ -112,7 +112,7 @@ class Dispatcher:
         self.measures: defaultdict[int, ApiMeasures] = defaultdict(ApiMeasures)
         """By API."""
 
-    def dispatch(self, request: memoryview, client_host: str, listener: str) -> Dispatched:
+    def dispatch(self, request: memoryview, client_host: str, listener: str, connection: int) -> Dispatched:
         if len(request) < 4:
             raise WireError(f"a request of {len(request)} bytes has no API key and version")
         key_and_version = _KEY_AND_VERSION.unpack_from(request)
@@ -126,7 +126,7 @@ class Dispatcher:
                 return Dispatched(route, _CORRELATION_ID.unpack_from(request, 4)[0], None, encoded)
         header, position = route.decode_header(request, 0)
         body = route.decode(request, position)[0]
-        context = Context(route.version, header.client_id, client_host, listener)
+        context = Context(route.version, header.client_id, client_host, listener, connection)
         try:
             outcome = route.handle(self._broker, context, body)
             if lasts is not None and isinstance(outcome, route.response) and lasts(outcome):

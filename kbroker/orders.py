@@ -5,6 +5,9 @@ is to make before it goes on, or none for a mere pause. What it returns is the r
 outcome. Nothing else is ordered meanwhile, not even by another controller (Kafka has a lock for that).
 
 An order that never yields is carried out at once, unless others wait.
+
+A controller uses one connection at a time. What still comes on an earlier one was sent before all that came
+on a later one, and it has sent it again if it counts: such an order is not taken any more.
 """
 
 from __future__ import annotations
@@ -44,8 +47,16 @@ class Orders:
         self._make_logs = make_logs
         self._call_soon = call_soon
         self._waiting: deque[tuple[Order, Parked]] = deque()
+        self._latest = -1, 0
+        """The epoch of the controller whose order came last, and the connection."""
         self.is_busy = False
         """Whether one is being carried out."""
+
+    def check_connection(self, controller_epoch: int, connection: int) -> None:
+        """HangUp for an order that comes late, on a connection that its controller has given up."""
+        if (controller_epoch, connection) < self._latest:
+            raise HangUp("the controller has given orders on a later connection")
+        self._latest = controller_epoch, connection
 
     def take(self, order: Order) -> Any:
         """The response, or Parked until the order is done; KafkaError or HangUp if it is refused at once."""

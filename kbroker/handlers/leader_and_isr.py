@@ -35,12 +35,14 @@ MADE_AT_ONCE = 4
 
 
 def leader_and_isr(broker: Broker, context: Context, request: LeaderAndIsrRequest) -> Any:
-    return broker.orders.take(obey(broker, request))
+    return broker.orders.take(obey(broker, context, request))
 
 
-def obey(broker: Broker, request: LeaderAndIsrRequest) -> Generator[NewLogs, None, LeaderAndIsrResponse]:
+def obey(
+    broker: Broker, context: Context, request: LeaderAndIsrRequest
+) -> Generator[NewLogs, None, LeaderAndIsrResponse]:
     try:
-        broker.check_controller(request.controller_epoch, request.broker_epoch)
+        broker.check_controller(request.controller_epoch, request.broker_epoch, context.connection)
     except KafkaError as error:
         return LeaderAndIsrResponse(error_code=error.code)
     ordered = [(topic, state) for topic in request.topic_states for state in topic.partition_states]

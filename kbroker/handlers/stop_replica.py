@@ -30,12 +30,14 @@ AT_ONCE = 50
 
 
 def stop_replica(broker: Broker, context: Context, request: StopReplicaRequest) -> Any:
-    return broker.orders.take(obey(broker, request))
+    return broker.orders.take(obey(broker, context, request))
 
 
-def obey(broker: Broker, request: StopReplicaRequest) -> Generator[NewLogs, None, StopReplicaResponse]:
+def obey(
+    broker: Broker, context: Context, request: StopReplicaRequest
+) -> Generator[NewLogs, None, StopReplicaResponse]:
     try:
-        broker.check_controller(request.controller_epoch, request.broker_epoch)
+        broker.check_controller(request.controller_epoch, request.broker_epoch, context.connection)
     except KafkaError as error:
         return StopReplicaResponse(error_code=error.code, partition_errors=[])
     ordered = [

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def update_metadata(broker: Broker, context: Context, request: UpdateMetadataRequest) -> Any:
-    return broker.orders.take(at_once(lambda: learn(broker, request)))
+    return broker.orders.take(at_once(lambda: learn(broker, context, request)))
 
 
-def learn(broker: Broker, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+def learn(broker: Broker, context: Context, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
     try:
-        broker.check_controller(request.controller_epoch, request.broker_epoch)
+        broker.check_controller(request.controller_epoch, request.broker_epoch, context.connection)
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)
     deleted = broker.metadata.update(request)

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kbroker.context import Context
+import pytest
+
+from kbroker.context import Context, HangUp
 from kbroker.handlers.leader_and_isr import leader_and_isr
 from kbroker.handlers.stop_replica import stop_replica
 from kbroker.handlers.update_metadata import update_metadata
@@ -306,3 +308,25 @@ def test_news_of_a_replaced_controller_are_refused(hosting: Hosting) -> None:
         return hosting.do(lambda: update_metadata(hosting.broker, CONTEXT, request)).error_code
 
     assert [tell(5), tell(4), tell(5)] == [0, ErrorCode.STALE_CONTROLLER_EPOCH, 0]
+
+
+def test_what_comes_late_on_a_connection_that_the_controller_has_given_up_is_not_obeyed(
+    hosting: Hosting,
+) -> None:
+    """It was sent before what has come on the next connection, of the same controller."""
+
+    def tell(epoch: int, connection: int, *partitions: int) -> int:
+        request = news(*map(partition_state, partitions))
+        request.controller_epoch = epoch
+        context = CONTEXT._replace(connection=connection)
+        return hosting.do(lambda: update_metadata(hosting.broker, context, request)).error_code
+
+    def known() -> list[int]:
+        return hosting.do(lambda: sorted(hosting.broker.metadata.topics["t"].partitions))
+
+    assert [tell(5, 1, 0), tell(5, 2, 1)] == [0, 0]
+    with pytest.raises(HangUp):
+        tell(5, 1, 0, 1, 2)
+    assert known() == [0, 1]
+    assert tell(6, 1, 2) == 0, "another controller may have connected earlier"
+    assert known() == [0, 1, 2]
