@@ -156,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
         if reader.room is None:
             frames = reader.feed(turns.room[:nbytes])
         elif (frame := reader.received(nbytes)) is not None:
-            frames = (frame,)
+            frames, nbytes = (frame,), len(frame)
         else:
             self._broker.connections.holds(self, reader.buffered_bytes)
             return

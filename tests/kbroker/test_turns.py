@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import struct
+import time
 from typing import Any
 
 import pytest
 
 from kbroker.replica_manager import AppendOutcome
-from kbroker.turns import MOST_SHARED_BYTES, MOST_SHARED_READ_BYTES
+from kbroker.turns import MOST_SHARED_BYTES, MOST_SHARED_READ_BYTES, SPARE_BUFFERS
 from storage.appending import Appended
-from tests.kbroker.harness import RawClient
+from tests.kbroker.harness import WAIT_S, RawClient
 from tests.kbroker.hosting import Hosting
 from wire.api import ApiKey
 from wire.api.leader_and_isr import LeaderAndIsrPartitionState
 from wire.api.metadata import MetadataRequest
 from wire.api.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from wire.codec import decode
+from wire.record_batch import crc_is_valid
 from wire.records import BatchBuilder, BatchHeader
 
 VERSION = 9
@@ -142,6 +144,43 @@ def test_what_others_wait_for_is_bounded(hosting: Hosting) -> None:
     # The log had the first ones by themselves, as far as they arrived together; nothing was one large write.
     assert sum(writes) == 60
     assert max(writes) <= MOST_SHARED_BYTES // (MOST_SHARED_READ_BYTES - 1000) + 1
+
+
+def test_large_frames_in_pieces_arrive_whole_whether_there_is_a_spare_buffer_or_not(hosting: Hosting) -> None:
+    """More connections are in the middle of one than there are buffers, and one of them never ends it."""
+    partition = hosting.host("t")
+    clients = learned(hosting, SPARE_BUFFERS + 4)
+    frames = []
+    for number in range(len(clients)):
+        body = produce(b"%06d" % number * 50_000, 2)
+        frames.append(struct.pack(">i", len(body)) + body)
+
+    def arrived() -> int:
+        return hosting.do(lambda: hosting.broker.connections.held_bytes)
+
+    begun = 0
+    for part in (slice(0, 100_000), slice(100_000, 180_000)):
+        for client, frame in zip(clients, frames, strict=True):
+            client.socket.sendall(frame[part])
+            begun += part.stop - part.start
+        deadline = time.monotonic() + WAIT_S
+        while arrived() < begun:
+            assert time.monotonic() < deadline
+    clients[0].socket.close()
+    offsets = {}
+    for number, (client, frame) in enumerate(zip(clients, frames, strict=True)):
+        if number:
+            client.socket.sendall(frame[180_000:])
+            offsets[base_offset(client, 2)] = number
+    assert sorted(offsets) == list(range(len(clients), 2 * len(clients) - 1))
+    for offset, number in offsets.items():
+        stored = bytes(partition.log.read(offset, 1).records)
+        assert crc_is_valid(stored, 0, BatchHeader.parse(stored))
+        assert stored.count(b"%06d" % number) == 50_000
+    spares, deadline = hosting.broker.turns.spares, time.monotonic() + WAIT_S
+    while arrived():
+        assert time.monotonic() < deadline
+    assert None not in hosting.do(lambda: [spares.take() for _ in range(SPARE_BUFFERS)])
 
 
 @pytest.mark.parametrize("change", ["leader", "gone", "stopped"])
