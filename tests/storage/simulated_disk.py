@@ -50,7 +50,6 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NoReturn
@@ -121,7 +120,7 @@ class SimulatedDisk:
         self._root = DirectoryNode()
         self._pending: list[NameChange] = []
         self._locked: set[str] = set()
-        self._guard = threading.RLock()
+        self._power = Power(self)
 
     # -- what tests do to it
 
@@ -359,12 +358,8 @@ class SimulatedDisk:
 
     # -- inside
 
-    @contextmanager
-    def _powered(self) -> Iterator[None]:
-        with self._guard:
-            if self.powered_off:
-                raise PowerCut("the power is off")
-            yield
+    def _powered(self) -> Power:
+        return self._power
 
     def _check(self, kind: str, path: str, operation: int | None = None) -> None:
         """Raise what was ordered for this operation."""
@@ -419,6 +414,23 @@ class SimulatedDisk:
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return node
+
+
+class Power:
+    """What every operation needs, and has for itself while it lasts."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self._disk = disk
+        self._guard = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._guard.acquire()
+        if self._disk.powered_off:
+            self._guard.release()
+            raise PowerCut("the power is off")
+
+    def __exit__(self, *_: object) -> None:
+        self._guard.release()
 
 
 class Mutation:
