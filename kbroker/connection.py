@@ -33,6 +33,7 @@ from kbroker.handlers.fetch import replica_of
 from kbroker.listeners import PLAINTEXT
 from kbroker.outlet import Outlet
 from kbroker.produce_stream import ProduceStream, StreamedProduce
+from kbroker.turns import RECEIVE_BUFFER_BYTES
 from wire.api import ApiKey
 from wire.errors import WireError
 from wire.frames import FrameReader
@@ -52,6 +53,9 @@ FETCH = b"\0\1"
 MAX_SLOTS = 1000
 MAX_IN_A_TURN = 500
 LARGE_REPLY_BYTES = 256 * 1024
+LARGE_REQUEST_BYTES = 64 * 1024
+SIZE_BYTES = 4
+"""In front of each request."""
 
 
 class Slot:
@@ -108,6 +112,8 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[Buffer] = []
         self._produces = ProduceStream(broker, self.slot_filled)
         self._fetches = FetchStream(broker)
+        self._usual_bytes = RECEIVE_BUFFER_BYTES
+        """Of a large request, so that the next one, if it is like the last, is all that is read."""
         self._slots: deque[Slot | StreamedProduce] = deque()
         self._backlog: deque[bytes] = deque()
         self._in_turn = False
@@ -147,7 +153,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._reader.room or self._turns.room
+        return self._reader.room or self._turns.room[: self._usual_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         turns, reader = self._turns, self._reader
@@ -173,6 +179,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._backlog.append(bytes(request))
                 else:
                     self._handle(request)
+                if len(request) > LARGE_REQUEST_BYTES:
+                    self._usual_bytes = SIZE_BYTES + len(request)
         except WireError as error:
             self._end(str(error))
         has_staged = bool(self._slots) and isinstance(self._slots[-1], StreamedProduce) and not self._backlog

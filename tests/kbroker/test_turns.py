@@ -177,6 +177,10 @@ def test_large_frames_in_pieces_arrive_whole_whether_there_is_a_spare_buffer_or_
         stored = bytes(partition.log.read(offset, 1).records)
         assert crc_is_valid(stored, 0, BatchHeader.parse(stored))
         assert stored.count(b"%06d" % number) == 50_000
+    for client in clients[1:]:  # the next ones need not be like the last one
+        client.send(produce(b"s", 3), produce(b"larger" * 60_000, 4), produce(b"s", 5))
+        first = base_offset(client, 3)
+        assert [base_offset(client, 4), base_offset(client, 5)] == [first + 1, first + 2]
     spares, deadline = hosting.broker.turns.spares, time.monotonic() + WAIT_S
     while arrived():
         assert time.monotonic() < deadline
