@@ -173,14 +173,17 @@ class TestZooKeeper:
         command += ["-server", f"{cluster.zookeeper.address}{CHROOT}", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
+    def node(self, cluster: Cluster, path: str) -> Any:
+        """Its JSON, among what the shell says of its connection."""
+        (line,) = [line for line in self.shell(cluster, "get", path).splitlines() if line.startswith("{")]
+        return json.loads(line)
+
     def test_the_shell(self, cluster: Cluster) -> None:
         create(cluster, "shelled")
         assert "[1, 2, 3]" in self.shell(cluster, "ls", "/brokers/ids")
-        broker = json.loads(self.shell(cluster, "get", "/brokers/ids/1").strip().splitlines()[-1])
+        broker = self.node(cluster, "/brokers/ids/1")
         assert broker["endpoints"] == [f"PLAINTEXT://{cluster.members[1].address}"]
-        state = json.loads(
-            self.shell(cluster, "get", "/brokers/topics/shelled/partitions/0/state").strip().splitlines()[-1]
-        )
+        state = self.node(cluster, "/brokers/topics/shelled/partitions/0/state")
         assert state["leader"] == cluster.leader("shelled")
 
     def test_the_registration_and_the_configuration_of_a_broker(
