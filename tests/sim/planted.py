@@ -191,14 +191,6 @@ def answer_before_it_is_safe() -> Any:
     return patch.object(Shard, "_reply", reply)
 
 
-def write_markers_before_the_decision_is_safe() -> Any:
-    def at_once(self: Any, markers: Any) -> None:
-        for one in markers:
-            self._carry_out(self, one)
-
-    return patch.object(Shard, "_write_when_safe", at_once)
-
-
 def forget_what_was_decided() -> Any:
     """When another broker takes over."""
 
@@ -206,6 +198,15 @@ def forget_what_was_decided() -> Any:
         return Step(now_ms)
 
     return patch.object(Transactions, "loaded", loaded)
+
+
+def give_an_epoch_twice() -> Any:
+    """To two producers with one transactional id."""
+
+    def next_identity(self: Any, transaction: Any, *arguments: Any) -> Any:
+        return transaction.identity
+
+    return patch.object(Transactions, "_next_identity", next_identity)
 
 
 # -- of groups
@@ -270,22 +271,22 @@ SELDOM: Mapping[Bug, tuple[str, ...]] = {
     trust_who_restarted: ("cut_power",),
 }
 
-PLANTED_IN_GROUPS: Mapping[Bug, str] = {
-    keep_the_generation: "double ownership",
-    forget_generations: "double ownership",
-    take_commits_from_every_generation: "late commit",
-    forget_offsets: "stale group read",
+PLANTED_IN_GROUPS: Mapping[Bug, tuple[str, int]] = {
+    keep_the_generation: ("double ownership", 4),
+    forget_generations: ("double ownership", 1),
+    take_commits_from_every_generation: ("late commit", 7),
+    forget_offsets: ("stale group read", 1),
 }
-"""With the anomaly that tells of it."""
+"""With the anomaly that tells of it, and a seed that found it."""
 
-PLANTED_IN_TRANSACTIONS: Mapping[Bug, str] = {
-    skip_an_aborted_entry: "pre-committed read",
-    serve_one_beyond_the_last_stable_offset: "pre-committed read",
-    call_everything_stable: "pre-committed read",
-    write_markers_twice: "wrong marker",
-    end_the_next_transaction: "late end",
-    show_pending_offsets: "leaked offset",
-    forget_what_was_decided: "stuck",
-    answer_before_it_is_safe: "lost commit",
-    write_markers_before_the_decision_is_safe: "wrong marker",
+PLANTED_IN_TRANSACTIONS: Mapping[Bug, tuple[str, int]] = {
+    skip_an_aborted_entry: ("pre-committed read", 2),
+    serve_one_beyond_the_last_stable_offset: ("pre-committed read", 2),
+    call_everything_stable: ("pre-committed read", 2),
+    write_markers_twice: ("wrong marker", 2),
+    end_the_next_transaction: ("late end", 2),
+    show_pending_offsets: ("leaked offset", 2),
+    give_an_epoch_twice: ("inconsistent offset", 2),
+    forget_what_was_decided: ("stuck", 2),
+    answer_before_it_is_safe: ("lost commit", 17),
 }

@@ -25,9 +25,7 @@ Stored = Mapping[Place, Mapping[int, bytes]]
 REST_S = 60.0
 LATEST_END_S = REST_S + 2 * MOST_SKEW_MS / 1000
 """A transaction's time may be over by one coordinator's clock, and have hardly begun by the next one's."""
-STRIKES = 0.03
 STRIKES_WITHIN_S = 0.005
-"""How often, and how long after a producer asked to end a transaction, its coordinator is killed."""
 GROUP, COPIERS = "group", "copiers"
 READ, WRITTEN = "read", "written"
 """The topics that the group reads, and that transactions write to."""
@@ -122,6 +120,8 @@ class TransactionWorkload(Workload):
         "transaction.state.log.num.partitions": "2",
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     }
+    strikes = 0.03
+    """How often a coordinator is killed just after a producer has asked to end its transaction."""
     is_beside = True
     moved = (WRITTEN, "__transaction_state", "__consumer_offsets")
 
@@ -162,7 +162,7 @@ class TransactionWorkload(Workload):
         return writers
 
     def _strike_perhaps(self) -> None:
-        if self.chance.random() < STRIKES:
+        if self.chance.random() < self.strikes:
             delay_s = STRIKES_WITHIN_S * self.chance.random()
             self.cluster.loop.in_world(delay_s, self._strike_a_coordinator)
 
