@@ -304,6 +304,9 @@ class UnifiedLog:
             return
         try:
             closed.finish()
+            if len(self.segments) == 1:
+                # A log that has lost the name of its first segment only would begin with the second one.
+                self.files.sync_dir(self.directory)
             self.add_segment(base_offset, now_ms)
             self.unsynced.append(closed.sync)
             self.producers.map_end_offset = base_offset

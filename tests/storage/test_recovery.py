@@ -24,7 +24,7 @@ from tests.storage.partitions import (
     new_log,
     reopened,
 )
-from tests.storage.simulated_disk import SimulatedDisk
+from tests.storage.simulated_disk import Outcome, SimulatedDisk
 
 LARGE = LogConfig(index_interval_bytes=300)
 DIRECTORY = "/log/topic-0"
@@ -294,6 +294,18 @@ def test_a_file_that_is_lost_takes_nothing_with_it(
     assert again.is_duplicate
     log.close()
     assert contents(reopened(log, clean=True)) == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_log_begins_where_it_began_or_is_lost_as_a_whole(disk: SimulatedDisk, seed: int) -> None:
+    """Names reach the disk in any order. A replica without its first segment would look complete."""
+    log = new_log(disk)
+    while len(log.segments) < 3:
+        fill(log, 5)
+    disk.cut_power()
+    after = disk.after_crash(Outcome.RANDOM, seed)
+    if after.exists(DIRECTORY):
+        assert reopened(log, after).log_start_offset == 0
 
 
 def test_a_topic_id_that_was_never_written_is_missing_from_then_on(disk: SimulatedDisk) -> None:
