@@ -337,14 +337,17 @@ class Crowd(Client):
         self._make = make
         self._most = most
         self._made = 0
+        self._is_dismissed = False
 
     async def run(self) -> None:
         self._come()
         self._come()
-        while not self.is_stopping:
+        while not self._is_dismissed:
             await self.pause(1.5)
             if not self.is_stopping:
                 self.chance.choice((self._come, self._go, self._die, self._freeze, self._freeze))()
+            elif not self._is_dismissed and not self._present():
+                self._come()  # the last one has found itself fenced
 
     def calm_down(self) -> None:
         """Nothing happens to them any more, and somebody is there."""
@@ -355,6 +358,7 @@ class Crowd(Client):
             self._come()
 
     def dismiss(self) -> None:
+        self._is_dismissed = True
         for member in self.members:
             member.is_stopping = True
 

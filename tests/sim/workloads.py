@@ -76,7 +76,7 @@ class Workload:
             known = self.history.known_commit
             return all(known(group, place) >= ends[place] for place in places)
 
-        await self.cluster.until(is_all_committed, REST_S, f"{group} at the end")
+        await self.cluster.until(is_all_committed, LATEST_END_S, f"{group} at the end")
         crowd.dismiss()
         await self.cluster.until(lambda: crowd.is_gone, REST_S, f"{group} gone")
 
