@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import inspect
 from asyncio import events
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -69,6 +70,10 @@ class Process:
         self.is_alive = False
         self._held.clear()
         self._remains = [one for one in self.loop.tasks() if one.process is self and not one.done()]
+        for task in self._remains:
+            work: Any = task.get_coro()
+            if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                work.close()  # or Python would warn that nobody has waited for it
 
     def may_run(self, handle: events.Handle) -> bool:
         if self.is_alive and self.is_stopped:
