@@ -2,10 +2,12 @@
 
     python -m benchmarks.load.bare DIRECTORY
 
-The bulk Produces at their barest, in the same language as kbroker: no message is read, no record batch, no
-offset given; every frame is answered by its correlation id alone. Each connection writes files of its own, as
-many as a request has partitions, in pieces of the size that a batch has. So what kbroker takes beyond this is
-its own, and the rest is the kernel's and the checksum's.
+Produces over one connection at their barest, in the same language as kbroker: no message is read, no
+record batch, no offset given; every frame is answered by its correlation id alone. There is no event
+loop, only one connection at a time, which writes files of its own: as many as a bulk request has
+partitions, in pieces of the size that a batch has, or one, where requests are small, with one write for
+all that came together. So what kbroker takes beyond this is its own, and the rest is the kernel's and the
+checksum's.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from crc32c import crc32c
 from benchmarks.load.workloads import PARTITIONS
 
 RECEIVE_BUFFER_BYTES = 1 << 20
+SMALL_FRAME_BYTES = 1 << 12
 SIZE_BYTES = 4
 
 
@@ -39,7 +42,8 @@ def serve(connection: socket.socket, directory: Path) -> None:
     if len(size_field) < SIZE_BYTES:
         return
     frame_bytes = SIZE_BYTES + struct.unpack(">i", size_field)[0]
-    paths = [directory / f"{index}.log" for index in range(PARTITIONS)]
+    partitions = PARTITIONS if frame_bytes > SMALL_FRAME_BYTES else 1
+    paths = [directory / f"{index}.log" for index in range(partitions)]
     files = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for path in paths]
     try:
         store(connection, frame_bytes, files)
@@ -52,7 +56,7 @@ def serve(connection: socket.socket, directory: Path) -> None:
 def store(connection: socket.socket, frame_bytes: int, files: list[int]) -> None:
     buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
     ends = [0] * len(files)
-    piece_bytes = frame_bytes // len(files)
+    piece_bytes = frame_bytes // len(files) if len(files) > 1 else RECEIVE_BUFFER_BYTES
     received = answered = turn = 0
     while count := connection.recv_into(buffer):
         for begin in range(0, count, piece_bytes):

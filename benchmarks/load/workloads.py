@@ -118,7 +118,7 @@ def bulk_produce(*, size: int, codec: Codec = Codec.NONE) -> Load:
     )
 
 
-def small_produce(client: Client, *, connections: int, in_flight: int) -> Load:
+def small_produce(*, connections: int, in_flight: int) -> Load:
     return Load([produce_frame(batch(SMALL_BYTES, 1))], connections, in_flight, records=1)
 
 
@@ -235,17 +235,22 @@ def bulk_row(name: str, size: int, codec: Codec = Codec.NONE) -> Row:
     return Row(name, lambda client: load(), True, PARTITIONS, load)
 
 
+def small_row(name: str, *, connections: int = 1, in_flight: int) -> Row:
+    load = partial(small_produce, connections=connections, in_flight=in_flight)
+    return Row(name, lambda client: load(), True, bare=load if connections == 1 else None)
+
+
 ROWS = (
     bulk_row("produce 1 KB", 1024),
     bulk_row("produce 100 B", 100),
     bulk_row("produce 1 KB, lz4", 1024, Codec.LZ4),
     Row("fetch 1 KB", partial(bulk_fetch, size=1024), False, PARTITIONS),
     Row("fetch 100 B", partial(bulk_fetch, size=100), False, PARTITIONS),
-    Row("Produce, 1 in flight", partial(small_produce, connections=1, in_flight=1), True),
-    Row("Produce, 5 in flight", partial(small_produce, connections=1, in_flight=5), True),
+    small_row("Produce, 1 in flight", in_flight=1),
+    small_row("Produce, 5 in flight", in_flight=5),
     Row("Produce, 5 in flight, idempotent", partial(idempotent_produce, in_flight=5), True),
-    Row("Produce, 100 in flight", partial(small_produce, connections=1, in_flight=100), True),
-    Row("Produce, 50 connections", partial(small_produce, connections=50, in_flight=5), True),
+    small_row("Produce, 100 in flight", in_flight=100),
+    small_row("Produce, 50 connections", connections=50, in_flight=5),
     Row("Fetch, 5 in flight", partial(small_fetch, connections=1, in_flight=5)),
     Row("Fetch, 50 connections", partial(small_fetch, connections=50, in_flight=5)),
     Row("Metadata, 5 in flight", partial(small_metadata, connections=1, in_flight=5)),
