@@ -49,7 +49,7 @@ import os
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NoReturn
@@ -120,7 +120,7 @@ class SimulatedDisk:
         self._root = DirectoryNode()
         self._pending: list[NameChange] = []
         self._locked: set[str] = set()
-        self._power = Power(self)
+        self._powered = Power(self)
 
     # -- what tests do to it
 
@@ -223,7 +223,7 @@ class SimulatedDisk:
     # -- Files
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        with self._powered():
+        with self._powered:
             node = self._find(path)
             if node is None and create:
                 with self._mutation("create", path):
@@ -238,7 +238,7 @@ class SimulatedDisk:
             return SimulatedFile(self, path, node, read_only=read_only)
 
     def read(self, path: str) -> bytes:
-        with self._powered():
+        with self._powered:
             self._check("read", path)
             return bytes(self._file(path).contents)
 
@@ -254,27 +254,27 @@ class SimulatedDisk:
         self.sync_dir(parent(path))
 
     def exists(self, path: str) -> bool:
-        with self._powered():
+        with self._powered:
             self._check("stat", path)
             return self._find(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        with self._powered():
+        with self._powered:
             self._check("stat", path)
             return isinstance(self._find(path), DirectoryNode)
 
     def size(self, path: str) -> int:
-        with self._powered():
+        with self._powered:
             self._check("stat", path)
             return len(self._file(path).contents)
 
     def list(self, path: str) -> Names:
-        with self._powered():
+        with self._powered:
             self._check("list", path)
             return sorted(self._directory(path).names)
 
     def make_dir(self, path: str) -> None:
-        with self._powered():
+        with self._powered:
             above = ""
             for part in _split(path):
                 directory, above = self._directory(above or "/"), f"{above}/{part}"
@@ -284,7 +284,7 @@ class SimulatedDisk:
             self._directory(path)
 
     def rename(self, source: str, target: str) -> None:
-        with self._powered():
+        with self._powered:
             node = self._find(source)
             if node is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
@@ -300,13 +300,13 @@ class SimulatedDisk:
                 )
 
     def remove(self, path: str) -> None:
-        with self._powered():
+        with self._powered:
             self._file(path)
             with self._mutation("remove", path):
                 self._change((self._directory(parent(path)), _name(path), None))
 
     def remove_tree(self, path: str) -> None:
-        with self._powered():
+        with self._powered:
             node = self._find(path)
             if isinstance(node, DirectoryNode):
                 for name in sorted(node.names):
@@ -317,7 +317,7 @@ class SimulatedDisk:
                 self.remove(path)
 
     def sync_dir(self, path: str) -> None:
-        with self._powered():
+        with self._powered:
             directory = self._directory(path)
             with self._mutation("sync_dir", path, takes_effect=False):
                 touched = {id(directory)}
@@ -332,7 +332,7 @@ class SimulatedDisk:
                         assign(where.durable, name, node)
 
     def lock(self, path: str) -> Lock:
-        with self._powered():
+        with self._powered:
             self.open(path, create=True).close()
             if path in self._locked:
                 raise DirectoryLocked(path, "another process uses the data directory")
@@ -340,26 +340,23 @@ class SimulatedDisk:
             return SimulatedLock(self._locked, path)
 
     def modified_ms(self, path: str) -> int:
-        with self._powered():
+        with self._powered:
             self._check("stat", path)
             return self._file(path).modified_ms
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        with self._powered():
+        with self._powered:
             node = self._file(path)
             with self._mutation("set_modified", path):
                 node.modified_ms = modified_ms
 
     def space(self, path: str) -> tuple[int, int]:
-        with self._powered():
+        with self._powered:
             self._check("stat", path)
             total = UNLIMITED if self.capacity is None else self.capacity
             return total, max(0, total - self._used())
 
     # -- inside
-
-    def _powered(self) -> Power:
-        return self._power
 
     def _check(self, kind: str, path: str, operation: int | None = None) -> None:
         """Raise what was ordered for this operation."""
@@ -489,7 +486,7 @@ class SimulatedFile:
     def append(self, buffers: Sequence[Buffer]) -> int:
         data = b"".join(buffers)
         disk = self._disk
-        with disk._powered():
+        with disk._powered:
             self._check_writable()
             position = self.size
             with disk._mutation("append", self.path):
@@ -516,13 +513,13 @@ class SimulatedFile:
         return None, size
 
     def read(self, position: int, length: int) -> bytes:
-        with self._disk._powered():
+        with self._disk._powered:
             self._check_open()
             self._disk._check("read", self.path)
             return bytes(self._node.contents[position : position + length])
 
     def truncate(self, size: int) -> None:
-        with self._disk._powered():
+        with self._disk._powered:
             self._check_writable()
             if size > self.size:
                 raise ValueError(f"{self.path} cannot be cut to {size}: it has {self.size} bytes")
@@ -531,7 +528,7 @@ class SimulatedFile:
                 self.size = size
 
     def sync(self) -> None:
-        with self._disk._powered():
+        with self._disk._powered:
             if self._sync_error is not None:
                 raise self._sync_error
             if self._closed and self._process == self._disk._process:
@@ -571,39 +568,6 @@ class SimulatedLock:
 
     def release(self) -> None:
         self._locked.discard(self._path)
-
-
-def each_crash(
-    script: Callable[[SimulatedDisk], object],
-    check: Callable[[SimulatedDisk, int], object],
-    *,
-    outcomes: Iterable[Outcome] = tuple(Outcome),
-    seeds: Sequence[int] = (0,),
-    prepare: Callable[[], SimulatedDisk] = SimulatedDisk,
-) -> int:
-    """Run `script` once to count its operations, then once per operation with a power cut in its middle.
-
-    `check` gets every disk that may come out of it, and the number of the operation. `prepare` makes the disk
-    to start from; its own operations are not cut. Returns how many disks were checked.
-    """
-    disk = prepare()
-    before = disk.operations
-    script(disk)
-    checked = 0
-    for at in range(before + 1, disk.operations + 1):
-        crashed = prepare()
-        crashed.crash(at)
-        try:
-            script(crashed)
-        except PowerCut:
-            pass
-        else:
-            raise RuntimeError(f"the script is not repeatable: operation {at} did not come")
-        for outcome in outcomes:
-            for seed in seeds if outcome in (Outcome.RANDOM, Outcome.TORN) else seeds[:1]:
-                check(crashed.after_crash(outcome, seed), at)
-                checked += 1
-    return checked
 
 
 def _split(path: str) -> list[str]:

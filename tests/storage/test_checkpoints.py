@@ -29,7 +29,8 @@ from storage.checkpoints import (
 )
 from storage.errors import CorruptCheckpoint
 from storage.files import Files
-from tests.storage.simulated_disk import SimulatedDisk, each_crash
+from tests.storage.crashes import each_crash
+from tests.storage.simulated_disk import SimulatedDisk
 
 PATH = "/log/checkpoint"
 TOPIC_ID = bytes(range(0x6A, 0x7A))

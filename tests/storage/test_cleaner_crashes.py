@@ -26,8 +26,9 @@ from tests.storage.compacted_logs import (
     consumed,
     last_values,
 )
+from tests.storage.crashes import each_crash
 from tests.storage.partitions import inline
-from tests.storage.simulated_disk import SimulatedDisk, each_crash
+from tests.storage.simulated_disk import SimulatedDisk
 from tests.storage.simulated_nodes import Outcome
 from wire.compression import Codec
 from wire.records import ControlType

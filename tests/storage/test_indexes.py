@@ -25,7 +25,8 @@ from storage.indexes import (
     TimestampOffset,
     TransactionIndex,
 )
-from tests.storage.simulated_disk import SimulatedDisk, each_crash
+from tests.storage.crashes import each_crash
+from tests.storage.simulated_disk import SimulatedDisk
 from tests.storage.simulated_nodes import Outcome
 
 BASE = 5_000_000_000

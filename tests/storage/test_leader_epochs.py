@@ -8,7 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from storage.errors import CorruptCheckpoint
 from storage.leader_epochs import LeaderEpochs
-from tests.storage.simulated_disk import SimulatedDisk, each_crash
+from tests.storage.crashes import each_crash
+from tests.storage.simulated_disk import SimulatedDisk
 
 PATH = "/log/leader-epoch-checkpoint"
 

@@ -20,6 +20,7 @@ from storage.log import UnifiedLog
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
 from storage.reading import aborted_transactions
+from tests.storage.crashes import each_crash
 from tests.storage.partitions import (
     TOPIC_ID,
     Batch,
@@ -30,7 +31,7 @@ from tests.storage.partitions import (
     marker,
     new_manager,
 )
-from tests.storage.simulated_disk import SimulatedDisk, each_crash
+from tests.storage.simulated_disk import SimulatedDisk
 from wire.record_batch import BatchHeader
 from wire.records import ControlType, control_type, records
 

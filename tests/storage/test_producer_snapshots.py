@@ -20,8 +20,9 @@ from storage.producer_snapshots import (
     snapshot_offset,
 )
 from storage.producer_state import CompletedTransaction, Duplicate, EndMarker, ProducerState
+from tests.storage.crashes import each_crash
 from tests.storage.producers import ABORT, COMMIT, DAY_MS, MAX_SEQUENCE, OUT_OF_ORDER, Log, batch
-from tests.storage.simulated_disk import SimulatedDisk, each_crash
+from tests.storage.simulated_disk import SimulatedDisk
 
 
 @pytest.fixture

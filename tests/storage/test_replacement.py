@@ -8,8 +8,9 @@ from storage.log import UnifiedLog
 from storage.log_config import LogConfig
 from storage.replacement import replace, stage
 from storage.segment import CLEANED, LogSegment
+from tests.storage.crashes import each_crash
 from tests.storage.partitions import Stored, append, batch, contents, fill, new_log, reopened
-from tests.storage.simulated_disk import SimulatedDisk, each_crash
+from tests.storage.simulated_disk import SimulatedDisk
 from tests.storage.simulated_nodes import Outcome
 from wire.record_batch import assign
 

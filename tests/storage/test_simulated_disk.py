@@ -11,7 +11,8 @@ from contextlib import suppress
 import pytest
 
 from storage.files import Files
-from tests.storage.simulated_disk import PowerCut, SimulatedDisk, each_crash
+from tests.storage.crashes import each_crash
+from tests.storage.simulated_disk import PowerCut, SimulatedDisk
 from tests.storage.simulated_nodes import SECTOR, Outcome
 
 SEEDS = range(200)
