@@ -133,6 +133,7 @@ class Peer:
         self._address = address
         self._connection: PeerConnection | None = None
         self._connected_to: Address | None = None
+        """Where the connection leads, or the one that is being made."""
         self._opening = asyncio.Lock()
         self._closings = 0
 
@@ -154,7 +155,7 @@ class Peer:
             self.close()
             if address is None:
                 raise PeerLost(f"{self._purpose}: the broker is not there")
-            closings = self._closings
+            self._connected_to, closings = address, self._closings
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     _, protocol = await self._open(
@@ -168,7 +169,7 @@ class Peer:
             if self._closings != closings:
                 connection.close()
                 raise PeerLost(f"{self._purpose}: it was closed here")
-            self._connection, self._connected_to = connection, address
+            self._connection = connection
             return connection
 
     def follow(self) -> None:

@@ -139,6 +139,39 @@ def test_a_peer_that_is_closed_while_it_connects_says_nothing_any_more() -> None
     run(test())
 
 
+def test_news_of_the_cluster_do_not_end_a_connection_that_is_being_made() -> None:
+    """Unless the broker is not where it was."""
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        connecting, may_connect = asyncio.Event(), asyncio.Event()
+
+        async def slowly(made: Any, host: str, port: int) -> Any:
+            connecting.set()
+            await may_connect.wait()
+            return await loop.create_connection(made, host, port)
+
+        async with OtherBroker(lambda number, message: GRANTED) as other:
+            where: list[Address | None] = [other.address]
+            peer = Peer("us", "a test", slowly, lambda: where[0])
+            for is_there in (True, False):
+                connecting.clear()
+                may_connect.clear()
+                asking = asyncio.create_task(peer.ask(shutdown(1), 3, 5))
+                await connecting.wait()
+                where[0] = other.address if is_there else None
+                peer.follow()
+                may_connect.set()
+                if is_there:
+                    assert (await asking).error_code == 0
+                    peer.close()
+                else:
+                    with pytest.raises(PeerLost, match="closed here"):
+                        await asking
+
+    run(test())
+
+
 def test_requests_that_are_on_their_way_together_are_answered_each() -> None:
     async def test() -> None:
         def answer(number: int, message: Any) -> Any:
