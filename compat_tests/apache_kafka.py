@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -30,6 +29,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.processes import END_WITH_US, free_ports
+
 VERSIONS = ("4.3.1", "3.9.2")
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 CLUSTER_ID = "a2Jyb2tlci1yZWZlcmVuYw"
@@ -38,7 +39,6 @@ START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 120
 ATTEMPTS = 5
 LAST_LINES = 40
-END_WITH_US = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 
 PROPERTIES: Mapping[str, object] = {
     "process.roles": "broker,controller",
@@ -278,15 +278,6 @@ class _Output:
         self._thread.join()
         if self._process.stdout is not None:
             self._process.stdout.close()
-
-
-def free_ports(count: int) -> tuple[int, ...]:
-    """Ports of the loopback interface that nobody listens on, all different."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return tuple(one.getsockname()[1] for one in sockets)
 
 
 def java_command(

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.processes import END_WITH_US, free_ports
+
 KAFKA_JARS = Path(__file__).resolve().parents[1] / ".cache" / "kafka-3.9.2"
 NEEDED = (
     "zookeeper-3*",
@@ -40,7 +42,6 @@ NEEDED = (
     "commons-io-*",
 )
 JVM = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xshare:auto")
-END_WITH_US = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 TICK_MS = 500
 """Sessions last from 2 to 20 ticks."""
 MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
@@ -187,28 +188,3 @@ class Ensemble:
     def kill(self) -> None:
         for server in self.servers:
             server.kill()
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.kill()
-
-
-def free_ports(count: int) -> list[int]:
-    """Nobody uses them now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

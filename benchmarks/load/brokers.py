@@ -16,7 +16,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.load.client import Client
-from compat_tests.apache_kafka import ApacheKafka, free_ports, reason_to_skip
+from compat_tests.apache_kafka import ApacheKafka, reason_to_skip
+from tests.processes import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"

@@ -79,11 +79,6 @@ class Scene:
         producer.send(self.topic, b"open", partition=0).get(PATIENCE_S)
         return producer
 
-    def another(self, kind: Any) -> Any:
-        one = kind(bootstrap_servers=self._address)
-        self._more.append(one)
-        return one
-
     def values(self, count: int) -> list[bytes]:
         """The next ones."""
         found: list[bytes] = []
@@ -257,9 +252,9 @@ def consumer_asks(s: Scene) -> None:
     assert s.consumer.offsets_for_times({s.place: 1003})[s.place].offset == 3
     assert s.consumer.partitions_for_topic(s.topic) == {0}
     assert s.topic in s.consumer.topics()
-    assert s.consumer.bootstrap() in (True, None)
-    assert s.consumer.bootstrap_connected() in (True, False)
-    assert s.consumer.metrics()
+    s.consumer.bootstrap()
+    assert not s.consumer.bootstrap_connected()  # it goes on with the address that the broker gave
+    assert s.consumer.metrics()["consumer-fetch-manager-metrics"]
 
 
 def consumer_commits(s: Scene) -> None:
@@ -291,8 +286,8 @@ def producer_sends(s: Scene) -> None:
     sent = s.producer.send(s.topic, b"v", key=b"k", headers=[("h", b"x")], timestamp_ms=5)
     s.producer.flush()
     assert sent.get(PATIENCE_S).offset == FIRST_RECORDS
-    assert s.producer.bootstrap_connected() in (True, False)
-    assert s.producer.metrics()
+    assert not s.producer.bootstrap_connected()  # it goes on with the address that the broker gave
+    assert s.producer.metrics()["producer-metrics"]["record-error-rate"] == 0
     assert KafkaProducer.max_usable_produce_magic((2, 5)) == 2
     s.producer.close()
 

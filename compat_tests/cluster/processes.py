@@ -27,7 +27,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.retry import KazooRetry
 
-from tests.zookeeper import END_WITH_US, Ensemble, ZooKeeper, free_ports, reason_to_skip
+from tests.processes import END_WITH_US, free_ports
+from tests.zookeeper import Ensemble, ZooKeeper, reason_to_skip
 
 PATIENCE_S = 60
 CHROOT = "/cluster"

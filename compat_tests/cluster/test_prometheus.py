@@ -24,8 +24,8 @@ from compat_tests.cluster.processes import Cluster
 from compat_tests.cluster.test_failures import create
 from compat_tests.cluster.traffic import Writer
 from tests import zookeeper
+from tests.processes import END_WITH_US, free_ports
 from tests.test_dashboard import DOCKER, dashboard_queries
-from tests.zookeeper import END_WITH_US, free_ports
 
 PROMETHEUS = shutil.which("prometheus")
 WHY_NOT = zookeeper.reason_to_skip() or ("" if PROMETHEUS else "there is no prometheus here")

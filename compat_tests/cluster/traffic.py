@@ -22,21 +22,12 @@ class Acknowledged(NamedTuple):
     value: bytes
 
 
-class Writer:
-    """A producer in a thread: numbered records, one after the other, acks=all; `with` begins and ends it."""
+class InBackground:
+    """Works in a thread while its `with` block lasts."""
 
-    def __init__(self, bootstrap: Sequence[str], topic: str, partitions: int = 1, rate: float = 300) -> None:
-        self.acknowledged: list[Acknowledged] = []
-        self.errors: list[BaseException] = []
-        self.longest_pause_s = 0.0
-        self._topic = topic
-        self._partitions = partitions
-        self._interval_s = 1 / rate
-        self._connect(list(bootstrap))
-        self._lock = threading.Lock()
-        self._last = time.monotonic()
+    def __init__(self) -> None:
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._write)
+        self._thread = threading.Thread(target=self._work)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -49,7 +40,27 @@ class Writer:
         self._thread.join()
         self._close()
 
-    def _write(self) -> None:
+    def _work(self) -> None:
+        """Until `_stopping` is set."""
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        raise NotImplementedError
+
+
+class Writer(InBackground):
+    """A producer: numbered records, one after the other, acks=all."""
+
+    def __init__(self, bootstrap: Sequence[str], topic: str, partitions: int = 1, rate: float = 300) -> None:
+        super().__init__()
+        self.acknowledged: list[Acknowledged] = []
+        self.errors: list[BaseException] = []
+        self._topic = topic
+        self._partitions = partitions
+        self._interval_s = 1 / rate
+        self._connect(list(bootstrap))
+
+    def _work(self) -> None:
         number = 0
         while not self._stopping.wait(self._interval_s):
             self._send(b"%d" % number, number % self._partitions)
@@ -57,7 +68,7 @@ class Writer:
 
     def _connect(self, bootstrap: list[str]) -> None:
         self._producer: Any = KafkaProducer(
-            bootstrap_servers=list(bootstrap),
+            bootstrap_servers=bootstrap,
             acks="all",
             enable_idempotence=True,
             linger_ms=0,
@@ -77,11 +88,7 @@ class Writer:
         self._producer.close()
 
     def _succeeded(self, partition: int, offset: int, value: bytes) -> None:
-        with self._lock:
-            now = time.monotonic()
-            self.longest_pause_s = max(self.longest_pause_s, now - self._last)
-            self._last = now
-            self.acknowledged.append(Acknowledged(partition, offset, value))
+        self.acknowledged.append(Acknowledged(partition, offset, value))
 
     def wait_for(self, more: int) -> None:
         """Until that many more records have been acknowledged."""
@@ -126,10 +133,11 @@ class LibrdkafkaWriter(Writer):
             self._succeeded(message.partition(), message.offset(), message.value())
 
 
-class Watcher:
-    """A consumer in a thread, from the beginning of every partition on; `with` begins and ends it."""
+class Watcher(InBackground):
+    """A consumer, from the beginning of every partition on."""
 
     def __init__(self, bootstrap: Sequence[str], topic: str, partitions: int = 1) -> None:
+        super().__init__()
         self.seen: list[Acknowledged] = []
         self._consumer: Any = KafkaConsumer(
             bootstrap_servers=list(bootstrap),
@@ -143,21 +151,11 @@ class Watcher:
         for one in assigned:
             self._consumer.seek(one, 0)
         self._errors: list[Exception] = []
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._read)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._stopping.set()
-        self._thread.join()
+    def _close(self) -> None:
         self._consumer.close()
 
-    def _read(self) -> None:
+    def _work(self) -> None:
         try:
             while not self._stopping.is_set():
                 for records in self._consumer.poll(timeout_ms=50).values():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kbroker.client.cluster import Cluster, Partition
 from kbroker.client.errors import ClientError
+from tests.processes import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "python:3.12-slim"
@@ -61,14 +61,6 @@ def reason_to_skip() -> str:
     finally:
         engine.close()
     return ""
-
-
-def free_ports(number: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports: list[int] = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 class CannotBuild(Exception):

@@ -13,7 +13,7 @@ import pytest
 
 from compat_tests.spark.conftest import Kafka, texts
 from kbroker.testing import Broker
-from tests.zookeeper import free_ports
+from tests.processes import free_ports
 
 CLIENT = "Spark 4.0.0"
 

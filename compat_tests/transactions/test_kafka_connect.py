@@ -20,11 +20,12 @@ from typing import Any
 
 import pytest
 
-from compat_tests.apache_kafka import CACHE, END_WITH_US, free_ports, java_command, reason_to_skip
+from compat_tests.apache_kafka import CACHE, java_command, reason_to_skip
 from compat_tests.transactions.freezing import frozen_in_a_transaction
 from tests.kbroker.harness import BrokerProcess
 from tests.kbroker.speaker import Speaker
 from tests.kbroker.transacting import markers, read_committed
+from tests.processes import END_WITH_US, free_ports
 
 KAFKA = "4.3.1"
 CLIENT = f"Kafka Connect {KAFKA}"

@@ -18,7 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from compat_tests.apache_kafka import CACHE, END_WITH_US, KafkaFailed, free_ports
+from compat_tests.apache_kafka import CACHE, KafkaFailed
+from tests.processes import END_WITH_US, free_ports
 
 VERSION = "3.9.2"
 START_TIMEOUT_S = 120
