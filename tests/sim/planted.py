@@ -7,6 +7,7 @@ find. What takes a certain fault is met too seldom for that; `SELDOM` names thos
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
@@ -200,6 +201,21 @@ def forget_what_was_decided() -> Any:
     return patch.object(Transactions, "loaded", loaded)
 
 
+def forget_what_is_open() -> Any:
+    """When another broker takes over."""
+    loaded = Transactions.loaded
+
+    def without_open_ones(self: Any, now_ms: int) -> Step:
+        for transactional_id, transaction in self._ongoing.items():
+            self._transactions[transactional_id] = replace(
+                transaction, state=State.COMPLETE_ABORT, partitions=frozenset()
+            )
+        self._ongoing.clear()
+        return loaded(self, now_ms)
+
+    return patch.object(Transactions, "loaded", without_open_ones)
+
+
 def give_an_epoch_twice() -> Any:
     """To two producers with one transactional id."""
 
@@ -288,5 +304,6 @@ PLANTED_IN_TRANSACTIONS: Mapping[Bug, tuple[str, int]] = {
     show_pending_offsets: ("leaked offset", 2),
     give_an_epoch_twice: ("inconsistent offset", 2),
     forget_what_was_decided: ("stuck", 2),
+    forget_what_is_open: ("stuck", 2),
     answer_before_it_is_safe: ("lost commit", 17),
 }

@@ -7,7 +7,7 @@
     duplicate             a value is visible twice
     lost committed read   visible by the log's markers, and not given to a reader who came to the end; or the
                           other way round: wrong committed read
-    late end              an EndTxn of the transaction before was taken
+    late end              an EndTxn of the transaction before was taken, for the next one
     leaked offset         a group was told an offset of a transaction whose commit nobody had asked for
     lost, double copy     of what a group of copiers read, something was not written, or was written twice
     open transaction      nobody has ended it

@@ -57,6 +57,13 @@ class Identity(NamedTuple):
 NOBODY = Identity(-1, -1)
 
 
+class Ended(NamedTuple):
+    """What an EndTxn said."""
+
+    identity: Identity
+    is_commit: bool
+
+
 class Transactional(Coordinated):
     """One producer under a transactional id, one transaction after the other."""
 
@@ -173,14 +180,22 @@ class Transactional(Coordinated):
         if not self.is_new and self.may_be_late:
             await self.init()
 
-    async def end_again(self, identity: Identity, *, commit: bool) -> None:
-        """That of the transaction before, within the next one."""
-        request = self._end_request(identity, commit=commit)
+    async def end_again(self, before: Ended, *, commit: bool) -> None:
+        """That of the transaction before, within the next one.
+
+        A coordinator that has been replaced and was not told yet knows nothing of the next one. It may say
+        again what the first EndTxn was told: that is true, and changes nothing. If it is said by one that
+        should know of the next transaction, that one stays open for good, which shows in the end.
+        """
+        request = self._end_request(before.identity, commit=commit)
         answer = await self.order(request, 5, purpose="late")
-        if answer is not None:
-            self.history.note("late end", self.name, ErrorCode(answer.error_code).name)
-            if answer.error_code == ErrorCode.NONE:
-                self.transactions.late_end_taken(self.name)
+        if answer is None:
+            return
+        self.history.note("late end", self.name, ErrorCode(answer.error_code).name)
+        told = Identity(answer.producer_id, answer.producer_epoch)
+        is_as_before = commit == before.is_commit and told == self.identity
+        if answer.error_code == ErrorCode.NONE and not is_as_before:
+            self.transactions.late_end_taken(self.name)
 
     # -- how, also for what else belongs to a transaction
 
@@ -282,7 +297,7 @@ class RandomTransactions(Transactional):
         self.is_done = True
 
     async def _transactions(self) -> None:
-        before: tuple[Identity, bool] | None = None
+        before: Ended | None = None
         while not self.is_stopping:
             self.begin()
             identity, commit = self.identity, self.chance.random() < 0.65
@@ -292,10 +307,10 @@ class RandomTransactions(Transactional):
             except MustAbort:
                 commit = False
                 await self.abort()
-            before = identity, commit
+            before = Ended(identity, commit)
             await self.pause(0.5)
 
-    async def _write(self, before: tuple[Identity, bool] | None) -> None:
+    async def _write(self, before: Ended | None) -> None:
         places = self.chance.sample(self.places, self.chance.randint(1, len(self.places)))
         results = await asyncio.gather(
             *(self.send(place, self.chance.randint(1, 3)) for place in places), return_exceptions=True
@@ -310,7 +325,7 @@ class RandomTransactions(Transactional):
             self.history.note("sleeps", self.name)
             await asyncio.sleep(2 * TIMEOUT_MS / 1000)
         if fate > 0.8 and self.is_new and before is not None:
-            await self.end_again(before[0], commit=self.chance.choice((before[1], not before[1])))
+            await self.end_again(before, commit=self.chance.choice((before.is_commit, not before.is_commit)))
         if fate > 0.5:
             await self.send(self.chance.choice(self.places), 1)
 
