@@ -27,19 +27,30 @@ ADD_OFFSETS_VERSION = 3
 COMMIT_VERSION, COMMIT_VERSION_THAT_JOINS = 3, 5
 
 
-class Onlooker(Member):
-    """Joins nothing, and looks at what is committed, pending or not."""
+class Listener(Member):
+    """Whose group commits in transactions: whatever offset it is told must be of one that may be visible."""
 
     transactions: TransactionHistory
+
+    async def fetch_offsets(
+        self, places: Sequence[Place], *, require_stable: bool = True
+    ) -> Mapping[Place, int]:
+        told = await super().fetch_offsets(places, require_stable=require_stable)
+        for place, offset in told.items():
+            self.transactions.told_offset(self.group, place, offset)
+        return told
+
+
+class Onlooker(Listener):
+    """Joins nothing, and looks at what is committed, pending or not."""
 
     async def run(self) -> None:
         while not self.is_stopping:
             await self.pause(0.2)
-            for place, offset in (await self.fetch_offsets(self._places, require_stable=False)).items():
-                self.transactions.told_offset(self.group, place, offset)
+            await self.fetch_offsets(self._places, require_stable=False)
 
 
-class Copier(Member):
+class Copier(Listener):
     def __init__(
         self,
         cluster: Cluster,
@@ -54,6 +65,7 @@ class Copier(Member):
         is_new: bool,
     ) -> None:
         super().__init__(cluster, history, name, seed, group, places)
+        self.transactions = transactions
         self._targets = targets
         self._producer = Transactional(
             cluster, history, transactions, name, seed, name, is_new=is_new, process=self.process
@@ -70,11 +82,6 @@ class Copier(Member):
 
     async def finish(self) -> None:
         """Everything is committed as it goes."""
-
-    async def find_positions(self, places: Sequence[Place]) -> None:
-        await super().find_positions(places)
-        for place, offset in self.positions.items():
-            self._producer.transactions.told_offset(self.group, place, offset or -1)
 
     async def _copy(self, place: Place, found: list[tuple[int, bytes]]) -> None:
         producer, end = self._producer, found[-1][0] + 1
@@ -117,7 +124,7 @@ class Copier(Member):
         if not producer.is_new:
             await self._add_offsets()
         for place, offset in offsets.items():
-            producer.transactions.writes_offset(producer.transaction, self.group, place, offset)
+            self.transactions.writes_offset(producer.transaction, self.group, place, offset)
         topics = [
             TxnOffsetCommitRequestTopic(
                 name=topic,
