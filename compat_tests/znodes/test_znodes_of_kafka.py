@@ -19,9 +19,10 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kazoo.client import KazooClient
 
 from compat_tests.apache_kafka import reason_to_skip, run_java_tool
-from compat_tests.znodes.zookeeper_mode import VERSION, KafkaOnZooKeeper, ZooKeeper
+from compat_tests.znodes.zookeeper_mode import VERSION, KafkaOnZooKeeper
 from controller import znodes
 from controller.state import Endpoint, EntityType, ReplicaAssignment, TopicPartition
+from tests.zookeeper import ZooKeeper
 
 pytestmark = [
     pytest.mark.slow,
@@ -68,7 +69,7 @@ class Cluster:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory: Path = tmp_path_factory.mktemp("kafka-on-zookeeper")
     with (
-        ZooKeeper(directory) as zookeeper,
+        ZooKeeper(directory / "zookeeper") as zookeeper,
         KafkaOnZooKeeper(directory, zookeeper.address, {"broker.rack": "rack-1"}) as kafka,
     ):
         client = KazooClient(zookeeper.address)

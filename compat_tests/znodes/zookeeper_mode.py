@@ -1,9 +1,9 @@
-"""Apache Kafka 3.9 as it ran with ZooKeeper, and the ZooKeeper that comes with its jars.
+"""Apache Kafka 3.9 as it ran with ZooKeeper.
 
-    with ZooKeeper(directory) as zookeeper, KafkaOnZooKeeper(directory, zookeeper.address) as kafka: ...
+    with KafkaOnZooKeeper(directory, zookeeper.address, {}) as kafka: ...
 
-One server each, on loopback ports that were free a moment ago. Both end with their `with` block, or with the
-thread that started them.
+One server, on loopback ports that were free a moment ago. It ends with its `with` block, or with the thread
+that started it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from compat_tests.apache_kafka import CACHE, KafkaFailed
 from tests.processes import END_WITH_US, free_ports
 
 VERSION = "3.9.2"
+MAIN_CLASS = "kafka.Kafka"
+READY = re.compile(r"\[KafkaServer id=\d+\] started")
 START_TIMEOUT_S = 120
 STOP_TIMEOUT_S = 60
 JVM = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xlog:disable")
@@ -33,15 +35,27 @@ log4j.appender.console.layout.ConversionPattern = [%d] %p %m (%c)%n
 """
 
 
-class _JavaServer:
-    """A Java process that says in a line when it is ready."""
-
-    main_class: str
-    ready: re.Pattern[str]
+class KafkaOnZooKeeper:
+    """One broker; it is ready when it says so."""
 
     def __init__(
-        self, directory: Path, configuration: Mapping[str, object], jvm: Sequence[str] = JVM
+        self, directory: Path, zookeeper: str, properties: Mapping[str, object], jvm: Sequence[str] = JVM
     ) -> None:
+        directory = directory / "kafka"
+        port, other_port = free_ports(2)
+        configuration = {
+            "broker.id": 1,
+            "zookeeper.connect": zookeeper,
+            "log.dirs": directory / "data",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},OTHER://[::1]:{other_port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT",
+            "num.network.threads": 2,
+            "num.io.threads": 2,
+            "offsets.topic.num.partitions": 1,
+            "offsets.topic.replication.factor": 1,
+            **properties,
+        }
+        self.bootstrap = str(configuration["listeners"]).split(",")[0].removeprefix("PLAINTEXT://")
         directory.mkdir(parents=True, exist_ok=True)
         logging = directory / "log4j.properties"
         logging.write_text(LOGGING)
@@ -53,7 +67,7 @@ class _JavaServer:
         self.output = directory / "output.txt"
         self._is_ready = threading.Event()
         self._process = subprocess.Popen(
-            [*END_WITH_US, *command, self.main_class, str(path)],
+            [*END_WITH_US, *command, MAIN_CLASS, str(path)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -66,7 +80,7 @@ class _JavaServer:
     def __enter__(self) -> Self:
         if not self._is_ready.wait(START_TIMEOUT_S) or self._process.poll() is not None:
             self.close()
-            raise KafkaFailed(f"{self.main_class} did not start:\n{self.output.read_text()[-4000:]}")
+            raise KafkaFailed(f"{MAIN_CLASS} did not start:\n{self.output.read_text()[-4000:]}")
         return self
 
     def __exit__(
@@ -100,47 +114,6 @@ class _JavaServer:
             for line in self._process.stdout:
                 output.write(line)
                 output.flush()
-                if self.ready.search(line):
+                if READY.search(line):
                     self._is_ready.set()
         self._is_ready.set()
-
-
-class ZooKeeper(_JavaServer):
-    main_class = "org.apache.zookeeper.server.ZooKeeperServerMain"
-    ready = re.compile(r"binding to port|Snapshot taken")
-
-    def __init__(self, directory: Path) -> None:
-        (port,) = free_ports(1)
-        self.address = f"127.0.0.1:{port}"
-        configuration = {
-            "tickTime": 500,
-            "dataDir": directory / "zookeeper" / "data",
-            "clientPort": port,
-            "clientPortAddress": "127.0.0.1",
-            "admin.enableServer": "false",
-        }
-        super().__init__(directory / "zookeeper", configuration)
-
-
-class KafkaOnZooKeeper(_JavaServer):
-    main_class = "kafka.Kafka"
-    ready = re.compile(r"\[KafkaServer id=\d+\] started")
-
-    def __init__(
-        self, directory: Path, zookeeper: str, properties: Mapping[str, object], jvm: Sequence[str] = JVM
-    ) -> None:
-        port, other_port = free_ports(2)
-        configuration = {
-            "broker.id": 1,
-            "zookeeper.connect": zookeeper,
-            "log.dirs": directory / "kafka" / "data",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},OTHER://[::1]:{other_port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT",
-            "num.network.threads": 2,
-            "num.io.threads": 2,
-            "offsets.topic.num.partitions": 1,
-            "offsets.topic.replication.factor": 1,
-            **properties,
-        }
-        self.bootstrap = str(configuration["listeners"]).split(",")[0].removeprefix("PLAINTEXT://")
-        super().__init__(directory / "kafka", configuration, jvm)
