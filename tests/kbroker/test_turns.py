@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from kbroker.connection import Connection
 from kbroker.replica_manager import AppendOutcome
 from kbroker.turns import MOST_SHARED_BYTES, MOST_SHARED_READ_BYTES, SPARE_BUFFERS
 from storage.appending import Appended
+from tests.kbroker.handlers.test_fetch import fetch_request
 from tests.kbroker.harness import WAIT_S, RawClient
 from tests.kbroker.hosting import Hosting
 from wire.api import ApiKey
@@ -150,10 +153,7 @@ def test_large_frames_in_pieces_arrive_whole_whether_there_is_a_spare_buffer_or_
     """More connections are in the middle of one than there are buffers, and one of them never ends it."""
     partition = hosting.host("t")
     clients = learned(hosting, SPARE_BUFFERS + 4)
-    frames = []
-    for number in range(len(clients)):
-        body = produce(b"%06d" % number * 50_000, 2)
-        frames.append(struct.pack(">i", len(body)) + body)
+    frames = [framed(produce(b"%06d" % number * 50_000, 2)) for number in range(len(clients))]
 
     def arrived() -> int:
         return hosting.do(lambda: hosting.broker.connections.held_bytes)
@@ -185,6 +185,119 @@ def test_large_frames_in_pieces_arrive_whole_whether_there_is_a_spare_buffer_or_
     while arrived():
         assert time.monotonic() < deadline
     assert None not in hosting.do(lambda: [spares.take() for _ in range(SPARE_BUFFERS)])
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def large(opening: bytes) -> bytes:
+    """A frame that does not arrive in one read."""
+    return framed(opening.ljust(300_000, b"x"))
+
+
+def spares_are_free(hosting: Hosting) -> bool:
+    def look() -> bool:
+        spares = hosting.broker.turns.spares
+        taken = [spare for _ in range(SPARE_BUFFERS) if (spare := spares.take()) is not None]
+        for spare in taken:
+            spares.give(spare)
+        return len(taken) == SPARE_BUFFERS
+
+    return hosting.do(look)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+
+
+def begin(hosting: Hosting, client: RawClient, frame: bytes) -> None:
+    """Send so much of a large frame that it gets a spare buffer."""
+    client.socket.sendall(frame[:100_000])
+    until(lambda: hosting.do(lambda: hosting.broker.connections.held_bytes) >= 100_000)
+    assert not spares_are_free(hosting)
+
+
+def connections(hosting: Hosting) -> list[Connection]:
+    return list(hosting.broker.connections)
+
+
+BROKEN_OFF: list[Callable[[Hosting, RawClient], object]] = [
+    lambda hosting, client: client.socket.close(),
+    lambda hosting, client: hosting.do(lambda: [one.close() for one in connections(hosting)]),
+    lambda hosting, client: hosting.do(lambda: [one.abort() for one in connections(hosting)]),
+]
+
+
+@pytest.mark.parametrize("end", BROKEN_OFF, ids=["by the client", "closed", "aborted"])
+def test_a_large_frame_that_is_broken_off_gives_its_buffer_back(
+    hosting: Hosting, end: Callable[[Hosting, RawClient], object]
+) -> None:
+    client = hosting.connect()
+    begin(hosting, client, large(b""))
+    end(hosting, client)
+    until(lambda: spares_are_free(hosting))
+
+
+@pytest.mark.parametrize(
+    ("opening", "calls"),
+    [
+        (struct.pack(">hhi", 999, 0, 1), 0),
+        (struct.pack(">hhi", ApiKey.PRODUCE, VERSION, 1), 0),
+        (produce(b"x" * 300_000, 1), 1),
+    ],
+    ids=["not served", "no request", "a bug in its handler"],
+)
+def test_a_large_request_that_ends_its_connection_gives_its_buffer_back(
+    hosting: Hosting, opening: bytes, calls: int
+) -> None:
+    def fail(*_: object) -> object:
+        raise ZeroDivisionError
+
+    failing = hosting.counting(ApiKey.PRODUCE)
+    failing.handle = fail
+    client, frame = hosting.connect(), large(opening)
+    begin(hosting, client, frame)
+    client.socket.sendall(frame[100_000:])
+    assert client.receive() == b""
+    assert failing.calls == calls
+    until(lambda: spares_are_free(hosting))
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["decoded", "streamed"])
+def test_a_large_produce_that_waits_for_replicas_gives_its_buffer_back_at_once(
+    hosting: Hosting, is_known: bool
+) -> None:
+    partition = hosting.host("t")
+    [client] = learned(hosting, 1) if is_known else [hosting.connect()]
+    first = partition.log.log_end_offset
+    hosting.do(lambda: setattr(partition, "in_sync_replicas", [1, 2]))
+    frame = framed(produce(b"%06d" % 7 * 50_000, 2))
+    begin(hosting, client, frame)
+    client.socket.sendall(frame[100_000:])
+    until(lambda: partition.log.log_end_offset == first + 1)
+    assert spares_are_free(hosting)
+    hosting.do(lambda: setattr(partition, "in_sync_replicas", [1]))
+    hosting.do(lambda: hosting.broker.replicas.advance_high_watermark(partition))
+    assert base_offset(client, 2) == first
+    assert bytes(partition.log.read(first, 1).records).count(b"%06d" % 7) == 50_000
+
+
+def test_a_large_request_behind_one_that_waits_gives_its_buffer_back_at_once(hosting: Hosting) -> None:
+    partition = hosting.host("t")
+    client, frame = hosting.connect(), framed(produce(b"%06d" % 7 * 50_000, 2))
+    waiting = fetch_request(("t", 0, 0), max_wait_ms=WAIT_S * 1000)
+    client.send(RawClient.request(waiting, ApiKey.FETCH, 12, 1))
+    begin(hosting, client, frame)
+    client.socket.sendall(frame[100_000:])
+    until(lambda: spares_are_free(hosting))
+    assert partition.log.log_end_offset == 0
+    learned(hosting, 1)
+    client.reply(ApiKey.FETCH, 12, 1)
+    assert base_offset(client, 2) == 1
+    assert bytes(partition.log.read(1, 1).records).count(b"%06d" % 7) == 50_000
 
 
 @pytest.mark.parametrize("change", ["leader", "gone", "stopped"])
