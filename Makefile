@@ -22,7 +22,7 @@ MAVEN := mvn -q -B -f compat_tests/pom.xml
 .PHONY: help setup setup-tests run demo check test compat lint bench sim fuzz lock clean cluster cluster-local
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(RUN) ## what `make run` needs: .venv with the few runtime packages
 setup-tests: $(TOOLS) $(SPARK) $(JARS) $(CLIENTS) ## what `make test` needs as well: tools, PySpark (400 MB), Kafka's jars, clients
