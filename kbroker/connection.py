@@ -1,10 +1,10 @@
 """One client connection: bytes to requests, replies to bytes, in the order of the requests.
 
 Rules:
-- The requests that arrived in one read are handled in that same turn of the loop, or the first
-  `MAX_IN_A_TURN` of them, so that others get their turn; all replies leave in one write. Reads go into the
-  broker's one receive buffer, which the next read overwrites: nothing keeps a view of a request beyond its
-  turn, and what has to wait is copied.
+- The requests that arrived in one read are handled at once, or the first `MAX_IN_A_TURN` of them, so that
+  others get their turn; at the end of the turn all replies leave in one write. Several connections may end
+  theirs together (`kbroker.turns`, which owns what reads go into). What was read is overwritten after that:
+  nothing keeps a view of a request beyond its turn, and what has to wait is copied.
 - Each request that waits for its reply has a `Slot` in a queue; replies leave from the front of it. While
   the queue holds a parked request, the requests behind it wait unread in the `backlog`, except that a
   Produce does not wait for a Produce: it is appended at once, and acknowledged in its turn (conformance 1).
@@ -23,7 +23,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import count
 from typing import TYPE_CHECKING, cast
 
 from kbroker.context import HangUp, Parked
@@ -96,9 +95,6 @@ class Slot:
         self._connection.slot_filled()
 
 
-_NUMBERS = count(1)
-
-
 class Connection(asyncio.BufferedProtocol):
     """What the event loop drives. `closed` is done when the socket is."""
 
@@ -124,6 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self._resting = False
         self.client_address = "?"
         self.client_host = "/?"
+        self.number = 0
         self.held_bytes = self.owed_bytes = 0
         self.has_moved = True
         self.moved_ms = 0
@@ -137,7 +134,6 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._outlet = Outlet(self._transport, self)
         peer = self._transport.get_extra_info("peername") or ("?", 0)
-        self._number = next(_NUMBERS)
         self.client_address = peer[0].removeprefix(IPV4_IN_IPV6)
         self.client_host = f"/{self.client_address}"
         if not self._broker.connections.admit(self):
@@ -242,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
         try:
             route, correlation_id, decoded, outcome = broker.dispatcher.dispatch(
-                request, self.client_host, self.listener, self._number
+                request, self.client_host, self.listener, self.number
             )
             if route.key == ApiKey.PRODUCE:
                 self._produces.learn(request, decoded, route)

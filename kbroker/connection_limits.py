@@ -39,6 +39,8 @@ class Limited(Protocol):
 
     listener: str
     client_address: str
+    number: int
+    """Later ones have higher numbers; given here when the connection is let in."""
     held_bytes: int
     """Of requests that are not complete, or have to wait."""
     owed_bytes: int
@@ -82,6 +84,7 @@ class Connections(Generic[C]):
         self._by_address: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
+        self._admitted = 0
         self._overrides: tuple[str, dict[str, int]] = ("", {})
         self._held_bytes = self._owed_bytes = 0
         self._holding: set[C] = set()
@@ -110,7 +113,8 @@ class Connections(Generic[C]):
         if refusal is not None:
             self._refused[refusal] += 1
             return False
-        connection.moved_ms = self.now_ms
+        self._admitted += 1
+        connection.number, connection.moved_ms = self._admitted, self.now_ms
         self._all[connection] = None
         self._by_address[connection.client_address] += 1
         self._by_listener[connection.listener] += 1

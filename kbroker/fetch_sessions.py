@@ -14,7 +14,7 @@ Rules (conformance 57, 58):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from wire.api.fetch import FetchRequest, PartitionData
@@ -26,10 +26,9 @@ FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 MAX_EPOCH = 0x7FFFFFFF
 
-TopicKey = tuple[str, bytes]
-"""Name and id; a request has the one or the other, the zero id or the empty name stands for what it lacks."""
-
 PartitionKey = tuple[str, bytes, int]
+"""The topic's name and id, of which a request has the one or the other: the zero id or the empty name stands
+for what it lacks; and the partition."""
 
 
 class Wanted(NamedTuple):
@@ -73,7 +72,7 @@ class Session:
         self.wanted = {one.key: one for one in wanted}
         self.told: dict[PartitionKey, Told] = {}
 
-    def update(self, wanted: Iterable[Wanted], forgotten: Iterable[PartitionKey]) -> None:
+    def update(self, wanted: Sequence[Wanted], forgotten: Sequence[PartitionKey]) -> None:
         for one in wanted:
             self.wanted[one.key] = one
         for key in forgotten:

@@ -13,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from kbroker.fetch_sessions import PartitionKey, Session, Wanted
@@ -42,13 +42,10 @@ class FollowerSession(Session):
         self.wake: Callable[[int], object] | None = None
         """What waits for news, with the number of bytes that were appended; 0 for any other change."""
 
-    def update(self, wanted: Iterable[Wanted], forgotten: Iterable[PartitionKey]) -> None:
-        for one in wanted:
-            self.wanted[one.key] = one
-            self.due[one.key] = None
+    def update(self, wanted: Sequence[Wanted], forgotten: Sequence[PartitionKey]) -> None:
+        super().update(wanted, forgotten)
+        self.due.update(dict.fromkeys([one.key for one in wanted]))
         for key in forgotten:
-            self.wanted.pop(key, None)
-            self.told.pop(key, None)
             self.due.pop(key, None)
             self._unwatch(key)
 

@@ -127,7 +127,7 @@ class ReplicaFetchers:
         place = partition.leader_id, number
         fetcher = self._fetchers.get(place)
         if fetcher is None:
-            fetcher = self._fetchers[place] = Fetcher(self, *place, self._peer(*place))
+            fetcher = self._fetchers[place] = Fetcher(self, partition.leader_id, self._peer(*place))
             self._spawn(fetcher.run())
         self._followed[partition.topic, partition.index] = fetcher
         fetcher.add(partition)
@@ -179,7 +179,7 @@ class _Followed:
 class Fetcher:
     """From one leader."""
 
-    def __init__(self, fetchers: ReplicaFetchers, leader_id: int, number: int, peer: Peer) -> None:
+    def __init__(self, fetchers: ReplicaFetchers, leader_id: int, peer: Peer) -> None:
         self.peer = peer
         self._fetchers = fetchers
         self._leader_id = leader_id

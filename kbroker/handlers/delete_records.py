@@ -104,10 +104,8 @@ class _Waiting:
 
     def _is_over(self, one: Awaited) -> bool:
         partition, result = one.partition, one.result
-        try:
-            if self._broker.replicas.leader_of(partition.topic, partition.index) is not partition:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        except KafkaError:
+        is_here = self._broker.replicas.find(partition.topic, partition.index) is partition
+        if not is_here or partition.leader_id != self._broker.node_id:
             result.error_code, result.low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_LOW_WATERMARK
             return True
         result.low_watermark = partition.low_watermark

@@ -57,14 +57,14 @@ UNKNOWN = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOP
 
 def fetch(broker: Broker, context: Context, request: FetchRequest) -> FetchResponse | Parked:
     try:
-        replica_id, replica_epoch = replica_of(context.api_version, request)
+        replica = replica_id, replica_epoch = replica_of(context.api_version, request)
         make = Session if replica_id < 0 else FollowerSession
         plan = broker.fetch_sessions.plan(request, context.api_version, broker.now_ms(), make)
         if isinstance(plan.session, FollowerSession):
             plan = plan._replace(wanted=plan.session.asked_in(replica_epoch))
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    fetching = _Fetching(broker, context, request, plan)
+    fetching = _Fetching(broker, context, request, plan, replica)
     fetching.read()
     fetching.heard()
     if fetching.may_leave or request.max_wait_ms <= 0:
@@ -98,7 +98,10 @@ class _Fetching:
         "may_leave",
     )
 
-    def __init__(self, broker: Broker, context: Context, request: FetchRequest, plan: Plan) -> None:
+    def __init__(
+        self, broker: Broker, context: Context, request: FetchRequest, plan: Plan, replica: tuple[int, int]
+    ) -> None:
+        """`replica` is the follower that asks, with its broker's epoch; negative for consumers."""
         version = context.api_version
         committed = request.isolation_level == READ_COMMITTED
         self._broker = broker
@@ -107,7 +110,7 @@ class _Fetching:
         self._followers_session = session if isinstance(session, FollowerSession) else None
         self._by_id = version >= 13
         self._isolation = Isolation.COMMITTED if committed else Isolation.HIGH_WATERMARK
-        self._replica_id, self._replica_epoch = replica_of(version, request)
+        self._replica_id, self._replica_epoch = replica
         if self._replica_id >= 0:
             self._isolation = Isolation.LOG_END
         self._find = broker.replicas.leader_of

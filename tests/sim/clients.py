@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbroker.peer import Address, Peer, PeerLost
 from tests.sim.cluster import PORT, Cluster
@@ -49,19 +49,23 @@ NEW_ID = frozenset(
 it. A snapshot has only the last batch of each producer, as Kafka's has; an older one is out of order then."""
 
 
+class World(NamedTuple):
+    """What all clients of a run share."""
+
+    cluster: Cluster
+    history: History
+    seed: int
+
+
 class Client:
     """Knows who leads what, as brokers say."""
 
-    def __init__(
-        self, cluster: Cluster, history: History, name: str, seed: int, process: Process | None = None
-    ) -> None:
+    def __init__(self, world: World, name: str, process: Process | None = None) -> None:
         """Without a process it has one of its own."""
-        self.cluster = cluster
-        self.history = history
+        self.cluster, self.history, seed = world
         self.name = name
-        self.seed = seed
         self.chance = random.Random(f"{seed} {name}")
-        self.process = process or Process(cluster.loop, name)
+        self.process = process or Process(self.cluster.loop, name)
         self.is_stopping = False
         self._peers: dict[tuple[int, str], Peer] = {}
         self._leaders: dict[Place, tuple[int, int]] = {}
@@ -144,17 +148,15 @@ class Producer(Client):
 
     def __init__(
         self,
-        cluster: Cluster,
-        history: History,
+        world: World,
         name: str,
-        seed: int,
         place: Place,
         *,
         acks: int = -1,
         idempotent: bool = False,
         pause_s: float = 0.15,
     ) -> None:
-        super().__init__(cluster, history, name, seed)
+        super().__init__(world, name)
         self.place, self.acks, self.idempotent = place, acks, idempotent
         self._pause_s = pause_s
         self._number = 0
@@ -249,8 +251,8 @@ class Producer(Client):
 class Consumer(Client):
     """Of one partition, by offset, from its beginning."""
 
-    def __init__(self, cluster: Cluster, history: History, name: str, seed: int, place: Place) -> None:
-        super().__init__(cluster, history, name, seed)
+    def __init__(self, world: World, name: str, place: Place) -> None:
+        super().__init__(world, name)
         self.place = place
         self.offset = 0
         self.seen: dict[int, bytes] = {}

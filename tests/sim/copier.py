@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tests.sim.cluster import Cluster
+from tests.sim.clients import World
 from tests.sim.coordinated import GROUP
-from tests.sim.groups import Member
-from tests.sim.history import History, Place
+from tests.sim.groups import Member, topics_of
+from tests.sim.history import Place
 from tests.sim.transaction_history import TransactionHistory
 from tests.sim.transactions import NOBODY, Fenced, MustAbort, Transactional
 from wire.api.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -53,23 +53,19 @@ class Onlooker(Listener):
 class Copier(Listener):
     def __init__(
         self,
-        cluster: Cluster,
-        history: History,
+        world: World,
         transactions: TransactionHistory,
         name: str,
-        seed: int,
         group: str,
         places: Sequence[Place],
         targets: Sequence[Place],
         *,
         is_new: bool,
     ) -> None:
-        super().__init__(cluster, history, name, seed, group, places)
+        super().__init__(world, name, group, places)
         self.transactions = transactions
         self._targets = targets
-        self._producer = Transactional(
-            cluster, history, transactions, name, seed, name, is_new=is_new, process=self.process
-        )
+        self._producer = Transactional(world, transactions, name, name, is_new=is_new, process=self.process)
 
     async def turn(self) -> None:
         for place in list(self.positions):
@@ -125,17 +121,6 @@ class Copier(Listener):
             await self._add_offsets()
         for place, offset in offsets.items():
             self.transactions.writes_offset(producer.transaction, self.group, place, offset)
-        topics = [
-            TxnOffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    TxnOffsetCommitRequestPartition(
-                        partition_index=index, committed_offset=offset, committed_metadata=""
-                    )
-                ],
-            )
-            for (topic, index), offset in offsets.items()
-        ]
         request = TxnOffsetCommitRequest(
             transactional_id=producer.transactional_id,
             group_id=self.group,
@@ -143,7 +128,7 @@ class Copier(Listener):
             producer_epoch=producer.identity.producer_epoch,
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
-            topics=topics,
+            topics=topics_of(offsets, TxnOffsetCommitRequestTopic, TxnOffsetCommitRequestPartition),
         )
         version = COMMIT_VERSION_THAT_JOINS if producer.is_new else COMMIT_VERSION
         while True:

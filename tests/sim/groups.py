@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from tests.sim.clients import Client, values
-from tests.sim.cluster import Cluster
+from tests.sim.clients import Client, World, values
 from tests.sim.coordinated import GROUP, Coordinated
-from tests.sim.history import History, Place
+from tests.sim.history import Place
 from wire.api.heartbeat import HeartbeatRequest
 from wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from wire.api.leave_group import LeaveGroupRequest, MemberIdentity
@@ -51,6 +50,9 @@ JOIN_AGAIN = frozenset(
 )
 
 
+Topic = TypeVar("Topic")
+
+
 class Versions:
     """Of the requests of one member."""
 
@@ -64,16 +66,14 @@ class Member(Coordinated):
 
     def __init__(
         self,
-        cluster: Cluster,
-        history: History,
+        world: World,
         name: str,
-        seed: int,
         group: str,
         places: Sequence[Place],
         instance_id: str | None = None,
     ) -> None:
         """`places` are all partitions of the topics that the group reads."""
-        super().__init__(cluster, history, name, seed)
+        super().__init__(world, name)
         self.group = group
         self.member_id, self.generation = "", -1
         self.instance_id = instance_id
@@ -249,23 +249,12 @@ class Member(Coordinated):
         }
         if not offsets or self.generation < 0:
             return
-        topics = [
-            OffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    OffsetCommitRequestPartition(
-                        partition_index=index, committed_offset=offset, committed_metadata=""
-                    )
-                ],
-            )
-            for (topic, index), offset in offsets.items()
-        ]
         request = OffsetCommitRequest(
             group_id=self.group,
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
-            topics=topics,
+            topics=topics_of(offsets, OffsetCommitRequestTopic, OffsetCommitRequestPartition),
         )
         latest = self.history.latest_generation(self.group)
         answer = await self._order(request, self._versions.commit)
@@ -323,16 +312,8 @@ class Member(Coordinated):
 class Crowd(Client):
     """Has the members of a group come, go, die and freeze."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        history: History,
-        name: str,
-        seed: int,
-        make: Callable[[str], Member],
-        most: int = 3,
-    ) -> None:
-        super().__init__(cluster, history, name, seed)
+    def __init__(self, world: World, name: str, make: Callable[[str], Member], most: int = 3) -> None:
+        super().__init__(world, name)
         self.members: list[Member] = []
         self._make = make
         self._most = most
@@ -405,6 +386,21 @@ class Crowd(Client):
         if member.process.is_alive and member.process.is_stopped:
             self.history.note("thaws", member.name)
             member.process.go_on()
+
+
+def topics_of(
+    offsets: Mapping[Place, int], topic_type: Callable[..., Topic], partition_type: Callable[..., object]
+) -> list[Topic]:
+    """Of a commit, within a transaction or not."""
+    return [
+        topic_type(
+            name=topic,
+            partitions=[
+                partition_type(partition_index=index, committed_offset=offset, committed_metadata="")
+            ],
+        )
+        for (topic, index), offset in offsets.items()
+    ]
 
 
 def assignment_of(places: Sequence[Place]) -> bytes:

@@ -21,7 +21,7 @@ from storage.findings import Severity
 from storage.log import UnifiedLog
 from storage.reading import Isolation
 from tests.sim.admin import Admin
-from tests.sim.clients import Client, Consumer, Producer, values
+from tests.sim.clients import Client, Consumer, Producer, World, values
 from tests.sim.cluster import DATA, Cluster, Node, Stuck
 from tests.sim.faults import Faults
 from tests.sim.history import History, Place
@@ -47,7 +47,6 @@ class Outcome(NamedTuple):
 class Simulation:
     def __init__(self, loop: SimulatedLoop, seed: int) -> None:
         self.loop = loop
-        self.seed = seed
         self.chance = random.Random(f"{seed} faults")
         self.history = History(loop.time)
         brokers = self.chance.choice((3, 3, 3, 4, 5))
@@ -57,8 +56,9 @@ class Simulation:
         self.watcher.volatile.add(LONELY)
         self.faults = Faults(self.cluster, self.history, self.chance)
         sources = [(TOPIC, 0), (TOPIC, 1)]
-        self.workload = kind(self.cluster, self.history, seed, sources, self.faults.strike)
-        self.admin = Admin(self.cluster, self.history, "admin", seed)
+        self.world = World(self.cluster, self.history, seed)
+        self.workload = kind(self.world, sources, self.faults.strike)
+        self.admin = Admin(self.world, "admin")
         self.producers: list[Writer] = []
         self.consumers: list[Consumer] = []
 
@@ -86,15 +86,15 @@ class Simulation:
         asyncio.create_task(self.watcher.run())  # noqa: RUF006 -- until the end of the loop
         make = self.admin.create
         await make(TOPIC, partitions=2, segment_bytes=str(self.chance.choice((2000, 1 << 20))))
-        cluster, history, seed = self.cluster, self.history, self.seed
+        world = self.world
         for index in range(2):
             place = (TOPIC, index)
             both = [
-                Producer(cluster, history, f"all-{index}", seed, place),
-                Producer(cluster, history, f"idempotent-{index}", seed, place, idempotent=True),
+                Producer(world, f"all-{index}", place),
+                Producer(world, f"idempotent-{index}", place, idempotent=True),
             ]
             self.producers += [both[index]] if self.workload.is_beside else both
-            self.consumers.append(Consumer(cluster, history, f"consumer-{index}", seed, place))
+            self.consumers.append(Consumer(world, f"consumer-{index}", place))
         if not self.workload.is_beside:
             await self._begin_less_safe()
         self.admin.moved += self.workload.moved
@@ -105,18 +105,16 @@ class Simulation:
 
     async def _begin_less_safe(self) -> None:
         """Topics where less is promised."""
-        cluster, history, seed = self.cluster, self.history, self.seed
+        world = self.world
         await self.admin.create(LONELY, replication_factor=1)
         await self.admin.create(LOOSE, min_insync_replicas="1")
         self.admin.moved += (LOOSE,)
         self.producers += [
-            Producer(cluster, history, "one", seed, (LOOSE, 0), acks=1),
-            Producer(cluster, history, "loose", seed, (LOOSE, 0)),
-            Producer(cluster, history, "lonely", seed, (LONELY, 0)),
+            Producer(world, "one", (LOOSE, 0), acks=1),
+            Producer(world, "loose", (LOOSE, 0)),
+            Producer(world, "lonely", (LONELY, 0)),
         ]
-        self.consumers += [
-            Consumer(cluster, history, f"consumer-{topic}", seed, (topic, 0)) for topic in (LOOSE, LONELY)
-        ]
+        self.consumers += [Consumer(world, f"consumer-{topic}", (topic, 0)) for topic in (LOOSE, LONELY)]
         self.consumers[-1].checks = False
 
     async def _come_to_rest(self) -> None:

@@ -15,10 +15,9 @@ import asyncio
 from typing import Any, NamedTuple
 
 from kbroker.peer import PeerLost
-from tests.sim.clients import Consumer
-from tests.sim.cluster import Cluster
+from tests.sim.clients import Consumer, World
 from tests.sim.coordinated import TRANSACTION, Coordinated
-from tests.sim.history import History, Place, Sent
+from tests.sim.history import Place, Sent
 from tests.sim.loop import Process
 from tests.sim.transaction_history import Transaction, TransactionHistory
 from wire.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -69,17 +68,15 @@ class Transactional(Coordinated):
 
     def __init__(
         self,
-        cluster: Cluster,
-        history: History,
+        world: World,
         transactions: TransactionHistory,
         name: str,
-        seed: int,
         transactional_id: str,
         *,
         is_new: bool,
         process: Process | None = None,
     ) -> None:
-        super().__init__(cluster, history, name, seed, process)
+        super().__init__(world, name, process)
         self.transactions = transactions
         self.transactional_id = transactional_id
         self.is_new = is_new
@@ -335,8 +332,8 @@ class CommittedReader(Consumer):
 
     transactions: TransactionHistory
 
-    def __init__(self, cluster: Cluster, history: History, name: str, seed: int, place: Place) -> None:
-        super().__init__(cluster, history, name, seed, place)
+    def __init__(self, world: World, name: str, place: Place) -> None:
+        super().__init__(world, name, place)
         self._aborted: set[int] = set()
         """Producers with a transaction here that was aborted, and whose marker is still to come."""
 

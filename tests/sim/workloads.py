@@ -10,11 +10,11 @@ from typing import ClassVar
 
 from storage.log import UnifiedLog
 from tests.sim.admin import Admin
-from tests.sim.clients import Producer
-from tests.sim.cluster import MOST_SKEW_MS, Cluster, Node
+from tests.sim.clients import Producer, World
+from tests.sim.cluster import MOST_SKEW_MS, Node
 from tests.sim.copier import Copier, Onlooker
 from tests.sim.groups import Crowd, Member
-from tests.sim.history import History, Place
+from tests.sim.history import Place
 from tests.sim.transaction_history import TransactionHistory, decided
 from tests.sim.transactions import CommittedReader, RandomTransactions
 from wire.internal import TRANSACTION_STATE
@@ -42,16 +42,10 @@ class Workload:
     is_beside = False
     """Whether there is so much to do that there is less of everything else."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        history: History,
-        seed: int,
-        sources: list[Place],
-        strike: Callable[[Node], object],
-    ) -> None:
+    def __init__(self, world: World, sources: list[Place], strike: Callable[[Node], object]) -> None:
         """`sources` are written to by plain producers, with acks=all. `strike` kills a broker, if it may."""
-        self.cluster, self.history, self.seed = cluster, history, seed
+        self.world = world
+        self.cluster, self.history, seed = world
         self.sources = sources
         self.strike = strike
         self.chance = random.Random(f"{seed} workload")
@@ -90,16 +84,16 @@ class GroupWorkload(Workload):
     async def begin(self, admin: Admin) -> list[Writer]:
         self._places = [(READ, index) for index in range(4)]
         await admin.create(READ, partitions=len(self._places))
-        self._crowd = Crowd(self.cluster, self.history, GROUP, self.seed, self._member, most=4)
+        self._crowd = Crowd(self.world, GROUP, self._member, most=4)
         self._crowd.process.spawn(self._crowd.run())
         return [
-            Producer(self.cluster, self.history, f"read-{index}", self.seed, place, idempotent=index > 1)
+            Producer(self.world, f"read-{index}", place, idempotent=index > 1)
             for index, place in enumerate(self._places)
         ]
 
     def _member(self, name: str) -> Member:
         instance_id = self._crowd.chance.choice((None, None, "static-1", "static-2"))
-        return Member(self.cluster, self.history, name, self.seed, GROUP, self._places, instance_id)
+        return Member(self.world, name, GROUP, self._places, instance_id)
 
     def calm_down(self) -> None:
         self._crowd.calm_down()
@@ -126,16 +120,14 @@ class TransactionWorkload(Workload):
     moved = (WRITTEN, "__transaction_state", "__consumer_offsets")
 
     async def begin(self, admin: Admin) -> list[Writer]:
-        cluster, history, seed = self.cluster, self.history, self.seed
+        world = self.world
         places = [(WRITTEN, index) for index in range(3)]
         await admin.create(
             WRITTEN, partitions=len(places), segment_bytes=self.chance.choice(("1500", "1000000"))
         )
-        self._transactions = TransactionHistory(history)
+        self._transactions = TransactionHistory(self.history)
         self._transactions.is_asked_for = self._strike_perhaps
-        writers: list[Writer] = [
-            Producer(cluster, history, "beside", seed, places[0], idempotent=True, pause_s=0.5)
-        ]
+        writers: list[Writer] = [Producer(world, "beside", places[0], idempotent=True, pause_s=0.5)]
         twins_are_new = self.chance.random() < 0.5
         for name, is_new in (
             ("old", False),
@@ -144,18 +136,15 @@ class TransactionWorkload(Workload):
             ("twin-2", twins_are_new),
         ):
             writer = RandomTransactions(
-                cluster, history, self._transactions, name, seed, name.partition("-")[0], is_new=is_new
+                world, self._transactions, name, name.partition("-")[0], is_new=is_new
             )
             writer.places = tuple(places)
             writers.append(writer)
-        self._readers = [
-            CommittedReader(cluster, history, f"reader-{index}", seed, (topic, index))
-            for topic, index in places
-        ]
+        self._readers = [CommittedReader(world, f"reader-{index}", (topic, index)) for topic, index in places]
         for reader in self._readers:
             reader.transactions = self._transactions
-        self._crowd = Crowd(cluster, history, COPIERS, seed, self._copier, most=2)
-        onlooker = Onlooker(cluster, history, "onlooker", seed, COPIERS, self.sources)
+        self._crowd = Crowd(world, COPIERS, self._copier, most=2)
+        onlooker = Onlooker(world, "onlooker", COPIERS, self.sources)
         onlooker.transactions = self._transactions
         for client in (*self._readers, self._crowd, onlooker):
             client.process.spawn(client.run())
@@ -180,17 +169,7 @@ class TransactionWorkload(Workload):
     def _copier(self, name: str) -> Copier:
         is_new = self._crowd.chance.random() < 0.5
         places = [reader.place for reader in self._readers]
-        return Copier(
-            self.cluster,
-            self.history,
-            self._transactions,
-            name,
-            self.seed,
-            COPIERS,
-            self.sources,
-            places,
-            is_new=is_new,
-        )
+        return Copier(self.world, self._transactions, name, COPIERS, self.sources, places, is_new=is_new)
 
     def calm_down(self) -> None:
         self._crowd.calm_down()
