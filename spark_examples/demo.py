@@ -287,8 +287,8 @@ def start_all(processes: Processes, state: State, bootstrap: str) -> None:
     for device in SENSORS:
         name = "-".join(device[:2])
         processes.start(f"sensor-{name}", str(HERE / "sensor.py"), *device, "--bootstrap", bootstrap)
-    for number, device in enumerate(CONTROLLED):
-        command = (str(HERE / "controller.py"), device, "--bootstrap", bootstrap)
+    for number, controlled in enumerate(CONTROLLED):
+        command = (str(HERE / "controller.py"), controlled, "--bootstrap", bootstrap)
         controller = processes.start(f"controller-{number}", *command)
         threading.Thread(target=follow_controller, args=(controller, state), daemon=True).start()
     options = (

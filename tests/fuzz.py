@@ -55,7 +55,7 @@ def run_one(data: bytes) -> None:
 @cache
 def instrumented_decoder(cls: type, version: int) -> Callable[[bytes], Any]:
     """Decoders are compiled at run time, where atheris does not look by itself."""
-    function = decoder(cls, version)
+    function: Callable[[bytes], Any] = decoder(cls, version)
     return atheris.instrument_func(function) if atheris else function
 
 

@@ -37,7 +37,7 @@ def test_the_wheel_has_the_four_packages_and_a_command_that_starts(tmp_path: Pat
         "--no-index",
         "--target",
         str(installed),
-        wheel,
+        str(wheel),
     ]
     subprocess.run(install, check=True, capture_output=True)
     environment = {**os.environ, "PYTHONPATH": str(installed)}

@@ -18,7 +18,8 @@ class ErrorCode(IntEnum):
     retriable: bool
     message: str
 
-    def __new__(cls, code: int, retriable: bool, message: str) -> Self:
+    def __new__(cls, code: int, retriable: bool = False, message: str = "") -> Self:
+        # Every member has all three. The defaults let type checkers accept the lookup `ErrorCode(3)`.
         self = int.__new__(cls, code)
         self._value_ = code
         self.retriable = retriable

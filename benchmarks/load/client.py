@@ -115,8 +115,8 @@ class Client:
             answers = self.administer(ApiKey.CREATE_TOPICS, request, CreateTopicsResponse).topics
         check(answers)
         while True:
-            answers = self._list_offsets(name, range(partitions), LATEST).topics[0].partitions
-            if not any(answer.error_code for answer in answers):
+            ends = self._list_offsets(name, range(partitions), LATEST).topics[0].partitions
+            if not any(end.error_code for end in ends):
                 return
             if time.monotonic() > deadline:
                 raise Unexpected(f"{name} is still not there")

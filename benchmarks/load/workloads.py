@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.load.client import Client, Unexpected, check, request_frame
 from wire.api import ApiKey
@@ -83,7 +83,7 @@ def value(size: int) -> bytes:
     return data[:size]
 
 
-def batch(size: int, count: int, codec: Codec = Codec.NONE, **producer: int) -> bytes:
+def batch(size: int, count: int, codec: Codec = Codec.NONE, **producer: Any) -> bytes:
     builder = BatchBuilder(codec=codec, **producer)
     now_ms = time.time_ns() // 1_000_000
     for _ in range(count):

@@ -48,7 +48,8 @@ GROUP_ID_NOT_FOUND = 69
 
 def produce(client: Program, topic: str, records: Sequence[Record], **options: Any) -> list[list[int]]:
     asked = [record.to_json() for record in records]
-    return client.ask("produce", topic=topic, records=asked, **options).get("offsets", [])
+    offsets: list[list[int]] = client.ask("produce", topic=topic, records=asked, **options).get("offsets", [])
+    return offsets
 
 
 def lie_at(places: list[list[int]], first: int, end: int) -> bool:

@@ -58,7 +58,7 @@ def consumer(broker: BrokerProcess, group: str, **options: Any) -> Consumer:
     return Consumer({**settings, "enable.auto.commit": False, **options})
 
 
-def values(reader: Consumer, count: int) -> list[bytes]:
+def values(reader: Consumer, count: int) -> list[bytes | None]:
     return [message.value() for message in reader.consume(count, 20)]
 
 

@@ -210,7 +210,7 @@ def admin_security(s: Scene) -> None:
         ACLPermissionType.ANY,
         ResourcePatternFilter(ResourceType.ANY, None, ACLResourcePatternType.ANY),
     )
-    for attempt in (
+    attempts: tuple[Callable[[], Any], ...] = (
         lambda: s.admin.describe_acls(nothing),
         lambda: s.admin.create_acls([]),
         lambda: s.admin.delete_acls([nothing]),
@@ -220,7 +220,8 @@ def admin_security(s: Scene) -> None:
         ),
         lambda: s.admin.update_features({}),
         lambda: s.admin.describe_metadata_quorum(),
-    ):
+    )
+    for attempt in attempts:
         with pytest.raises(errors.IncompatibleBrokerVersion):
             attempt()
 

@@ -291,9 +291,8 @@ class Play:
         for client in clients:
             self.see(client)
         for client in clients:
-            self.sync(
-                client, **({name: f"for {name}".encode() for name in clients} if client == clients[0] else {})
-            )
+            shares: dict[str, Any] = {name: f"for {name}".encode() for name in clients}
+            self.sync(client, **(shares if client == clients[0] else {}))
         for client in clients:
             self.see(client)
 

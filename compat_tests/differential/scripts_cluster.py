@@ -85,7 +85,7 @@ def elect_leaders(talk: Conversation) -> None:
     for version in talk.versions("ElectLeaders"):
         kinds = (PREFERRED, UNCLEAN, 9) if version else (PREFERRED,)
         for kind in kinds:
-            fields = {"election_type": kind} if version else {}
+            fields: dict[str, Any] = {"election_type": kind} if version else {}
             for label, rows in {
                 "one": [{"topic": talk.name("t"), "partitions": [0]}],
                 "two": [{"topic": talk.name("t"), "partitions": [1, 0]}],
@@ -133,8 +133,8 @@ def reassignments(talk: Conversation) -> None:
         talk.ask("ListPartitionReassignments", version, "all", topics=None)
         talk.ask("ListPartitionReassignments", version, "none", topics=[])
         for name, index in (("t", 0), ("t", 7), ("no", 0)):
-            topics = [{"name": talk.name(name), "partition_indexes": [index]}]
-            talk.ask("ListPartitionReassignments", version, f"{name} {index}", topics=topics)
+            asked = [{"name": talk.name(name), "partition_indexes": [index]}]
+            talk.ask("ListPartitionReassignments", version, f"{name} {index}", topics=asked)
 
 
 @script

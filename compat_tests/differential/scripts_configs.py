@@ -24,7 +24,7 @@ def describe_configs(talk: Conversation) -> None:
     talk.create("t", retention_ms=12345)
     name = talk.name("t")
     for version in talk.versions("DescribeConfigs"):
-        synonyms = {"include_synonyms": True} if version else {}
+        synonyms: dict[str, Any] = {"include_synonyms": True} if version else {}
         for label, resources in {
             "two keys": [asked(TOPIC, name, "retention.ms", "cleanup.policy")],
             "no key": [asked(TOPIC, name)],
@@ -46,7 +46,13 @@ def describe_configs(talk: Conversation) -> None:
         }.items():
             talk.ask("DescribeConfigs", version, label, resources=resources)
             if synonyms:
-                talk.ask("DescribeConfigs", version, f"{label}, synonyms", resources=resources, **synonyms)
+                talk.ask(
+                    "DescribeConfigs",
+                    version,
+                    f"{label}, synonyms",
+                    resources=resources,
+                    include_synonyms=True,
+                )
     documented = talk.quietly(
         "DescribeConfigs", 4, resources=[asked(TOPIC, name, "retention.ms")], include_documentation=True
     )
@@ -102,7 +108,7 @@ def incremental_changes(talk: Conversation) -> None:
     settle(talk)
     keys = ("retention.ms", "segment.bytes", "cleanup.policy")
     talk.ask("DescribeConfigs", 4, "in the end", resources=[asked(TOPIC, name, *keys)])
-    good = [("retention.ms", SET, "9")]
+    good: list[tuple[str, int, str | None]] = [("retention.ms", SET, "9")]
     for label, resources in {
         "unknown topic": [changed(TOPIC, talk.name("no"), good)],
         "invalid topic": [changed(TOPIC, "a b", good)],
@@ -142,14 +148,15 @@ def whole_replacements(talk: Conversation) -> None:
     talk.create("t", retention_ms=1)
     name = talk.name("t")
     for version in talk.versions("AlterConfigs"):
-        for label, rows in {
+        replacements: dict[str, dict[str, str | None]] = {
             "two": {"retention.ms": "5", "segment.bytes": "2000000"},
             "null": {"retention.ms": None},
             "bad": {"retention.ms": "long"},
             "unknown": {"no.such.key": "1"},
             "nothing": {},
             "one": {"segment.bytes": "3000000"},
-        }.items():
+        }
+        for label, rows in replacements.items():
             configs = [{"name": key, "value": value} for key, value in rows.items()]
             for only in (True, False):
                 talk.ask(
@@ -183,7 +190,7 @@ def list_config_resources(talk: Conversation) -> None:
         for kinds in ([], [TOPIC], [BROKER], [LOGGER], [GROUP], [CLIENT_METRICS], [TOPIC, BROKER], [77], [0]):
             if kinds and not version:
                 continue
-            fields = {"resource_types": kinds} if version else {}
+            fields: dict[str, Any] = {"resource_types": kinds} if version else {}
             reply = talk.quietly("ListConfigResources", version, **fields)
             others = [one for one in reply.config_resources if one.resource_type not in (TOPIC, GROUP)]
             reply.config_resources = others + talk.own(reply.config_resources, "resource_name")

@@ -32,7 +32,7 @@ def wanted(
 
 
 def fetch(talk: Conversation, version: int, label: str, *topics: dict[str, Any], **more: Any) -> Any:
-    values = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": LARGE, **more}
+    values: dict[str, Any] = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": LARGE, **more}
     return talk.ask("Fetch", version, label, topics=list(topics), **values)
 
 
@@ -104,7 +104,7 @@ def waiting_for_records(talk: Conversation) -> None:
 
     def waits(label: str, *topics: dict[str, Any], **more: Any) -> None:
         """Whether it takes its time."""
-        values = {"max_wait_ms": 600, "min_bytes": 1, "max_bytes": LARGE, **more}
+        values: dict[str, Any] = {"max_wait_ms": 600, "min_bytes": 1, "max_bytes": LARGE, **more}
         began = time.monotonic()
         fetch(talk, 11, label, *topics, **values)
         talk.note(f"{label}, slow", {"is_slow": time.monotonic() - began > 0.4})
@@ -124,7 +124,7 @@ def waiting_for_records(talk: Conversation) -> None:
     waits("not enough", wanted(talk, 11, "t"), min_bytes=size + 1)
     waits("never enough", wanted(talk, 11, "t"), min_bytes=size + 1, max_bytes=10)
     waits("never enough for a partition", wanted(talk, 11, "t", limit=10), min_bytes=size + 1)
-    values = {"max_wait_ms": 10_000, "min_bytes": 1, "max_bytes": LARGE}
+    values: dict[str, Any] = {"max_wait_ms": 10_000, "min_bytes": 1, "max_bytes": LARGE}
     talk.send("Fetch", 11, topics=[wanted(talk, 11, "t", offset=1)], **values)
     talk.see_silence("while there is nothing")
     talk.produce("t", batch(b"news"))

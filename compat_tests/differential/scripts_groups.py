@@ -128,7 +128,7 @@ def groups_that_are_empty(talk: Conversation) -> None:
     topic_id = prepare(talk)
     commit(talk, 8, "first", "g", [offset(0, 5), offset(1, 6)], topic_id=topic_id)
     for version in talk.versions("DescribeGroups"):
-        rights = {"include_authorized_operations": True} if version >= 3 else {}
+        rights: dict[str, Any] = {"include_authorized_operations": True} if version >= 3 else {}
         groups = [talk.name("g"), talk.name("unknown"), ""]
         talk.ask("DescribeGroups", version, groups=groups)
         talk.ask("DescribeGroups", version, "with rights", groups=groups[:2], **rights)

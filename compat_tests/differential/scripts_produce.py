@@ -346,7 +346,7 @@ def producer_ids(talk: Conversation) -> None:
                 else {}
             ),
         }.items():
-            asked = {"transactional_id": None, "transaction_timeout_ms": 60_000, **fields}
+            asked: dict[str, Any] = {"transactional_id": None, "transaction_timeout_ms": 60_000, **fields}
             reply = talk.quietly("InitProducerId", version, **asked)
             if reply.producer_id >= 0:
                 talk.learn(reply.producer_id, "<a new id>", "producer_id")

@@ -28,7 +28,7 @@ def metadata_by_name(talk: Conversation) -> None:
     """conformance 10-12, 19"""
     talk.create("known", 2)
     for version in talk.versions("Metadata"):
-        flags = {"allow_auto_topic_creation": False} if version >= 4 else {}
+        flags: dict[str, Any] = {"allow_auto_topic_creation": False} if version >= 4 else {}
         names = ["known"] if version < 4 else ["known", "unknown"]
         if version >= 8:
             flags["include_topic_authorized_operations"] = True
@@ -227,7 +227,7 @@ def create_partitions(talk: Conversation) -> None:
     for version in talk.versions("CreatePartitions"):
         count += 1
         growth = {"name": talk.name("growing"), "assignments": None, "count": count}
-        more = {"timeout_ms": 10_000, "validate_only": False}
+        more: dict[str, Any] = {"timeout_ms": 10_000, "validate_only": False}
         talk.ask("CreatePartitions", version, "twice", topics=[growth, unknown, growth], **more)
         talk.ask("CreatePartitions", version, topics=[growth, unknown], **more)
         talk.learn_topic("growing", count)

@@ -350,7 +350,7 @@ def descriptions_of_transactions(talk: Conversation) -> None:
         ids = [producer.transactional_id, idle.transactional_id, talk.name("stranger"), ""]
         talk.ask("DescribeTransactions", 0, label, transactional_ids=ids)
         for version in talk.versions("ListTransactions"):
-            for name, filters in {
+            questions: dict[str, dict[str, Any]] = {
                 "all": {},
                 "ongoing": {"state_filters": ["Ongoing"]},
                 "two states": {"state_filters": ["Empty", "CompleteCommit"]},
@@ -359,8 +359,9 @@ def descriptions_of_transactions(talk: Conversation) -> None:
                 "no producer": {"producer_id_filters": [987_654]},
                 "long ones": {"duration_filter": 10_000_000} if version else {},
                 "short ones": {"duration_filter": 0} if version else {},
-            }.items():
-                asked = {"state_filters": [], "producer_id_filters": [], **filters}
+            }
+            for name, filters in questions.items():
+                asked: dict[str, Any] = {"state_filters": [], "producer_id_filters": [], **filters}
                 reply = talk.quietly("ListTransactions", version, **asked)
                 reply.transaction_states = talk.own(reply.transaction_states, "transactional_id")
                 talk.note(f"ListTransactions v{version} {name}, {label}", reply)
@@ -403,7 +404,7 @@ def what_brokers_ask_each_other(talk: Conversation) -> None:
             add(f"unknown beside known, {how}", by(first, {"t": [0, 5], "no": [0]}, verify_only=verify_only))
             add(f"another id, {how}", by(first, {"t": [0]}, verify_only=verify_only, producer_id=987_654))
             for epoch in (-1, 1):
-                other = {"verify_only": verify_only, "producer_epoch": first.epoch + epoch}
+                other: dict[str, Any] = {"verify_only": verify_only, "producer_epoch": first.epoch + epoch}
                 add(f"epoch {epoch}, {how}", by(first, {"t": [0]}, **other))
             for name in ("", talk.name("stranger")):
                 other = {"verify_only": verify_only, "transactional_id": name}
@@ -431,7 +432,7 @@ def markers_by_hand(talk: Conversation) -> None:
             "topics": places,
             "coordinator_epoch": 0,
         }
-        others = {
+        others: dict[str, dict[str, Any]] = {
             "older epoch": {"producer_epoch": producer.epoch - 1},
             "partitions that are not there": {
                 "topics": [{**places[0], "partition_indexes": [5]}, {**places[0], "name": "no"}]

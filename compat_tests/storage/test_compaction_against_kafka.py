@@ -34,7 +34,8 @@ from storage.log import UnifiedLog
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
 from tests.storage.sample_directory import at_once
-from wire.records import records
+from wire.record_batch import BatchHeader
+from wire.records import Record, records
 
 pytestmark = pytest.mark.slow
 DISK = Disk(durable=False)
@@ -89,8 +90,8 @@ def let_it_clean(kafka: ApacheKafka) -> None:
     wait_until(is_done, "the cleaner")
 
 
-def batches_below(directory: Path, end_offset: int) -> list[tuple[object, ...]]:
-    found: list[tuple[object, ...]] = []
+def batches_below(directory: Path, end_offset: int) -> list[tuple[BatchHeader, list[Record]]]:
+    found: list[tuple[BatchHeader, list[Record]]] = []
     for path in sorted(directory.glob("*.log")):
         file = DISK.open(str(path), read_only=True)
         for _, header, batch in checked_batches(file, 0, file.size):

@@ -389,8 +389,8 @@ class TestLoad:
         )
         acknowledged = [one for one in written if one["name"] == "producer_send_success"]
         assert [one["offset"] for one in acknowledged] == list(range(count))
-        options = ("--topic", topic, "--group-id", topic, "--max-messages", count)
-        options += ("--reset-policy", "earliest", "--verbose")
+        options = ["--topic", topic, "--group-id", topic, "--max-messages", count]
+        options += ["--reset-policy", "earliest", "--verbose"]
         read = list(map(json.loads, run("kafka-verifiable-consumer", *options)))
         values = [one["value"] for one in read if one["name"] == "record_data"]
         assert values == [one["value"] for one in acknowledged]

@@ -151,7 +151,7 @@ class Confluent:
 
     def read(self) -> list[int]:
         found = self._consumer.consume(10, POLL_S)
-        return [int(message.value()) for message in found if message.error() is None]
+        return [int(message.value() or b"") for message in found if message.error() is None]
 
     def send_offsets(self) -> None:
         places = self._consumer.position(self._consumer.assignment())

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from kbroker.client.record import Record
 from kbroker.testing.process import BrokerFailed, BrokerProcess
@@ -250,6 +250,20 @@ class Broker:
             if time.monotonic() >= deadline:
                 raise attempts.failure(timeout, self._end_of_log())
             time.sleep(PAUSE_S)
+
+    @overload
+    async def wait_until_async(
+        self,
+        predicate: Callable[[], Awaitable[T]],
+        timeout: float = ...,  # noqa: ASYNC109
+    ) -> T: ...
+
+    @overload
+    async def wait_until_async(
+        self,
+        predicate: Callable[[], T],
+        timeout: float = ...,  # noqa: ASYNC109
+    ) -> T: ...
 
     async def wait_until_async(
         self,

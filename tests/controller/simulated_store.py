@@ -137,7 +137,7 @@ class SimulatedStore:
         with suppress(StopIteration):
             self._inner.close().send(None)
 
-    def _ask(self, request: Request) -> Awaitable[Any]:
+    def _ask(self, request: Request) -> asyncio.Future[Any]:
         answer: asyncio.Future[Any] = self._loop.create_future()
         if self.state is SessionState.CONNECTED:
             self._send(request, answer)

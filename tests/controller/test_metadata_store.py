@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from typing import Any
 
@@ -225,7 +225,7 @@ def test_a_watch_fires_once_for_whoever_made_the_change(backend: Backend, event:
         ours, theirs = await backend.connect(), await backend.connect()
         await ours.create("/there")
         path = "/new" if event is EventType.CREATED else "/there"
-        changes = {
+        changes: tuple[Callable[[], Awaitable[object]], ...] = {
             EventType.CREATED: (lambda: ours.create("/new"), lambda: ours.set("/new", b"")),
             EventType.CHANGED: (lambda: ours.set("/there", b"1"), lambda: ours.set("/there", b"2")),
             EventType.DELETED: (lambda: ours.delete("/there"), lambda: ours.create("/there")),

@@ -130,8 +130,12 @@ class Stumbling(SimulatedStore):
         if path == znodes.BROKER_IDS and self.stumbles:
             self.stumbles -= 1
             assert isinstance(answer, asyncio.Future)
-            answer.add_done_callback(lambda _: (self.cut(), self.restore()))
+            answer.add_done_callback(self._stumble)
         return answer
+
+    def _stumble(self, answer: object) -> None:
+        self.cut()
+        self.restore()
 
 
 @in_virtual_time

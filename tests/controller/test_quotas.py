@@ -19,7 +19,8 @@ def alter(world: World, named: Named, **quotas: float | None) -> int:
     request = AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=ops)], validate_only=False)
     [answer] = world.step(events.AlterClientQuotas(request)).entries
     world.check_store()
-    return answer.error_code
+    code: int = answer.error_code
+    return code
 
 
 def stored(world: World, path: str) -> dict[str, str]:
@@ -58,7 +59,8 @@ def test_addresses_have_theirs(address: str | None, path: str) -> None:
 
 def test_clients_of_a_user_may_come_before_or_after_the_user() -> None:
     world = World(1)
-    for named in ({"user": "u", "client-id": "c"}, {"user": "u"}, {"user": "u", "client-id": "d"}):
+    everybody: list[Named] = [{"user": "u", "client-id": "c"}, {"user": "u"}, {"user": "u", "client-id": "d"}]
+    for named in everybody:
         assert alter(world, named, producer_byte_rate=1.0) == 0
     assert named_by("users/u/clients") is None
     for path in ("users/u", "users/u/clients/c", "users/u/clients/d"):

@@ -357,9 +357,13 @@ def test_a_broker_that_dies_before_it_has_deleted_its_replica_is_asked_again() -
     world.topic("t", (1, 2))
     world.deaf.add(2)
     delete(world, "t")
-    assert world.state.deletions["t"].replicas[0, 2] is ReplicaDeletion.STARTED
+
+    def progress() -> ReplicaDeletion:
+        return world.state.deletions["t"].replicas[0, 2]
+
+    assert progress() is ReplicaDeletion.STARTED
     world.leave(2)
-    assert world.state.deletions["t"].replicas[0, 2] is ReplicaDeletion.INELIGIBLE
+    assert progress() is ReplicaDeletion.INELIGIBLE
     world.deaf.clear()
     world.join(2)
     assert world.state.topics == {}

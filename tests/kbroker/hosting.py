@@ -143,7 +143,13 @@ class Hosting:
         """What a controller would say: lead these partitions, and this is the cluster."""
         topic_id = topic_id or topic.encode()[:16].ljust(16, b"-")
         broker, me = self.broker, self.broker.node_id
-        epochs = {"controller_epoch": 1, "leader": me, "leader_epoch": 0, "isr": [me], "replicas": [me]}
+        epochs: dict[str, Any] = {
+            "controller_epoch": 1,
+            "leader": me,
+            "leader_epoch": 0,
+            "isr": [me],
+            "replicas": [me],
+        }
         to_lead = LeaderAndIsrRequest(
             controller_id=me,
             controller_epoch=1,

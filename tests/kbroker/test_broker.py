@@ -8,8 +8,9 @@ import struct
 
 import pytest
 
-from kbroker.broker import Broker, Listeners, loop_factory
+from kbroker.broker import Broker, loop_factory
 from kbroker.handlers import HANDLERS, Handler
+from kbroker.listeners import Listeners
 from tests.kbroker.harness import RawClient
 from wire.api import ApiKey
 from wire.api.metadata import MetadataRequest

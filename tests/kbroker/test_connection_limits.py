@@ -6,8 +6,9 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def scene(handlers: dict[int, Handler] | None = None, **keys: object) -> AsyncIterator[Scene]:
+async def scene(handlers: Mapping[int, Handler] | None = None, **keys: object) -> AsyncIterator[Scene]:
     static = {name.replace("_", "."): str(value) for name, value in keys.items()}
     configuration = Configuration({"listeners": "PLAINTEXT://127.0.0.1:0", **static})
     listeners = Listeners.configured(configuration.broker)
@@ -107,7 +108,7 @@ def run(scenario: Awaitable[None]) -> None:
         runner.run(scenario)  # type: ignore[arg-type]
 
 
-TWO_LISTENERS = {
+TWO_LISTENERS: dict[str, Any] = {
     "listeners": "INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0",
     "listener_security_protocol_map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
     "inter_broker_listener_name": "INTERNAL",
@@ -126,7 +127,7 @@ INTERNAL, EXTERNAL = 0, 1
     ],
 )
 def test_a_connection_too_many_is_closed_and_no_other(
-    keys: dict[str, object], caplog: pytest.LogCaptureFixture
+    keys: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """A place that becomes free is taken by the next one; the log counts those that were closed."""
 
@@ -193,7 +194,7 @@ def test_an_idle_connection_is_closed_unless_a_reply_is_due() -> None:
         return parked
 
     async def scenario() -> None:
-        handlers = {ApiKey.METADATA: Handler(park, Versions(0, 13))}
+        handlers: dict[int, Handler] = {ApiKey.METADATA: Handler(park, Versions(0, 13))}
         async with scene(handlers, connections_max_idle_ms=20_000) as it:
             idle, used, waiting = await it.connect(), await it.connect(), await it.connect()
             for client in (idle, used, waiting):
@@ -240,9 +241,10 @@ def large(size: int) -> bytes:
 @pytest.mark.parametrize("key", ["queued_max_request_bytes", "kbroker_queued_max_request_bytes"])
 def test_requests_that_are_not_complete_share_a_budget(key: str) -> None:
     """The one that came furthest gets through; requests in one piece are served all the time."""
+    keys: dict[str, Any] = {"socket_request_max_bytes": MEBIBYTE, key: MEBIBYTE}
 
     async def scenario() -> None:
-        async with scene(socket_request_max_bytes=MEBIBYTE, **{key: MEBIBYTE}) as it:
+        async with scene(**keys) as it:
             connections = it.broker.connections
             slow = [await it.connect() for _ in range(4)]
             request = large(900_000)
@@ -284,7 +286,8 @@ def test_requests_that_wait_for_an_earlier_reply_are_counted() -> None:
         return parked
 
     async def scenario() -> None:
-        async with scene({ApiKey.METADATA: Handler(park, Versions(0, 13))}) as it:
+        handlers: dict[int, Handler] = {ApiKey.METADATA: Handler(park, Versions(0, 13))}
+        async with scene(handlers) as it:
             client = await it.connect()
             waiting = RawClient.request(ApiVersionsRequest(), ApiKey.API_VERSIONS, 0)
             first = RawClient.request(MetadataRequest(topics=[]), ApiKey.METADATA, 12)
@@ -299,13 +302,16 @@ def test_requests_that_wait_for_an_earlier_reply_are_counted() -> None:
 
 
 def test_chosen_socket_buffers_are_set_and_others_left_to_the_kernel() -> None:
-    async def accepted(**keys: object) -> tuple[int, int]:
+    async def accepted(**keys: Any) -> tuple[int, int]:
         async with scene(**keys) as it:
             assert await (await it.connect()).is_served()
             [connection] = it.broker.connections
             accepted = connection._transport.get_extra_info("socket")
-            sizes = (socket.SO_SNDBUF, socket.SO_RCVBUF)
-            return tuple(accepted.getsockopt(socket.SOL_SOCKET, which) for which in sizes)  # type: ignore[return-value]
+            send, receive = (
+                accepted.getsockopt(socket.SOL_SOCKET, which)
+                for which in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+            )
+            return send, receive
 
     async def scenario() -> None:
         sizes = await accepted(socket_send_buffer_bytes=20_000, socket_receive_buffer_bytes=30_000)

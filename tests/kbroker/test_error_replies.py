@@ -51,7 +51,7 @@ def refuse(key: int, version: int, request: object) -> Any:
 
 def errors_in(message: Any, version: int) -> list[int]:
     """All error codes in a message, outermost first, but none below another one."""
-    cls = type(message)
+    cls: type = type(message)
     if has_error(cls, version):
         return [getattr(message, f.name) for f in fields_of(cls) if is_error(f) and version in f.versions]
     found = []
@@ -173,7 +173,7 @@ def test_an_error_is_answered_over_tcp_at_once_or_later(late: bool) -> None:
         body = RawClient.request(request, ApiKey.METADATA, 5)
         writer.write(struct.pack(">i", len(body)) + body)
         size = struct.unpack(">i", await reader.readexactly(4))[0]
-        reply = decode(api(ApiKey.METADATA).response, (await reader.readexactly(size))[4:], 5)
+        reply: Any = decode(api(ApiKey.METADATA).response, (await reader.readexactly(size))[4:], 5)
         assert [(topic.name, topic.error_code) for topic in reply.topics] == [("t", CODE)]
         writer.close()
         await writer.wait_closed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,13 +40,13 @@ def append(
     hosting: Hosting, partition: HostedPartition, *batches: bytes, origin: Any = Origin.CLIENT
 ) -> None:
     for data in batches:
-        hosting.do(lambda data=data: hosting.broker.replicas.append(partition, data, origin=origin))
+        hosting.do(partial(hosting.broker.replicas.append, partition, data, origin=origin))
 
 
 def request(version: int, offset: int, topic: str = "t", **terms: Any) -> FetchRequest:
     """What of `terms` belongs to the partition goes there, the rest to the request."""
     by_id = version >= 13
-    of_partition = {"partition": 0, "partition_max_bytes": 1 << 20}
+    of_partition: dict[str, Any] = {"partition": 0, "partition_max_bytes": 1 << 20}
     of_partition |= {name: terms.pop(name) for name in [*terms] if hasattr(FetchPartition, name)}
     wanted = FetchPartition(fetch_offset=offset, **of_partition)
     topics = [

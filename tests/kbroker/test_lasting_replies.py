@@ -30,7 +30,9 @@ def test_the_same_question_gets_the_same_answer_under_its_own_number(hosting: Ho
     """conformance 2"""
     hosting.order("t", partitions=3)
     client = hosting.connect()
-    questions = [(SOFTWARE, ApiKey.API_VERSIONS, version) for version in range(5)]
+    questions: list[tuple[Any, ApiKey, int]] = [
+        (SOFTWARE, ApiKey.API_VERSIONS, version) for version in range(5)
+    ]
     questions += [(metadata_of("t"), ApiKey.METADATA, version) for version in range(14)]
     for message, key, version in questions:
         first, second = (raw(client, message, key, version, number) for number in (1, 2))

@@ -213,13 +213,16 @@ def test_orders_are_carried_out_one_after_the_other(hosting: Hosting) -> None:
     def note(what: str) -> Callable[[Any], None]:
         return lambda response: outcomes.append((what, response.error_code))
 
+    def stopped(response: Any) -> None:
+        note("stop")(response)
+        answered.set()
+
     def begin() -> None:
         leader_and_isr(broker, CONTEXT, many()).when_done(note("lead"))
         assert not broker.metadata.topics
         update_metadata(broker, CONTEXT, news_of_the_next).when_done(note("know"))
         leader_and_isr(broker, CONTEXT, many(controller_epoch=2)).when_done(note("lead, by an old one"))
-        stopped = stop_replica(broker, CONTEXT, to_stop)
-        stopped.when_done(lambda response: (note("stop")(response), answered.set()))
+        stop_replica(broker, CONTEXT, to_stop).when_done(stopped)
 
     hosting.do(begin)
     assert answered.wait(30)
@@ -302,7 +305,7 @@ def test_a_deleted_topic_is_gone_by_name_and_by_id() -> None:
 
 
 def test_news_of_a_replaced_controller_are_refused(hosting: Hosting) -> None:
-    def tell(epoch: int) -> int:
+    def tell(epoch: int) -> Any:
         request = news(partition_state(0))
         request.controller_epoch = epoch
         return hosting.do(lambda: update_metadata(hosting.broker, CONTEXT, request)).error_code
@@ -315,7 +318,7 @@ def test_what_comes_late_on_a_connection_that_the_controller_has_given_up_is_not
 ) -> None:
     """It was sent before what has come on the next connection, of the same controller."""
 
-    def tell(epoch: int, connection: int, *partitions: int) -> int:
+    def tell(epoch: int, connection: int, *partitions: int) -> Any:
         request = news(*map(partition_state, partitions))
         request.controller_epoch = epoch
         context = CONTEXT._replace(connection=connection)

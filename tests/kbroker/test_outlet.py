@@ -48,7 +48,9 @@ def records_of(reply: Any) -> bytes:
 
 def stored(hosting: Hosting) -> bytes:
     """What is in the log file."""
-    return hosting.do(lambda: hosting.broker.replicas.find("t", 0).log.read(0, EVERYTHING).records)  # type: ignore[union-attr]
+    partition = hosting.broker.replicas.find("t", 0)
+    assert partition is not None
+    return bytes(hosting.do(lambda: partition.log.read(0, EVERYTHING).records))
 
 
 def test_a_large_fetch_is_what_is_in_the_log(filled: Hosting) -> None:

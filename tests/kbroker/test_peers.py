@@ -59,7 +59,7 @@ class OtherBroker:
                 request = await reader.readexactly(size)
                 header, position = decode_request_header(request)
                 key, version = header.request_api_key, header.request_api_version
-                message = decode(REQUESTS[key], memoryview(request)[position:], version)
+                message: Any = decode(REQUESTS[key], memoryview(request)[position:], version)
                 self.asked.append(message)
                 self.was_asked.set()
                 response = self.answer(len(self.asked), message)

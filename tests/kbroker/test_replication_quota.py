@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -130,7 +131,7 @@ async def reassign(cluster: Cluster, *replicas: int) -> None:
     ],
 )
 def test_a_throttled_reassignment_takes_its_time_and_others_go_on(
-    tmp_path: Path, key: str, listed: dict[str, object]
+    tmp_path: Path, key: str, listed: dict[str, Any]
 ) -> None:
     async def test(cluster: Cluster) -> None:
         await cluster.create("t", 1, **listed)

@@ -101,8 +101,11 @@ def test_an_error_of_the_whole_request_counts() -> None:
     whole = AddPartitionsToTxnResponse(
         throttle_time_ms=0, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results_by_transaction=[]
     )
-    world.send = lambda broker_id, message, version, told: told(whole)  # type: ignore[method-assign]
-    world.verifier = Verifier(world.send, lambda transactional_id: 1, world)
+
+    def send(broker_id: int, message: Any, version: int, told: Callable[[Any], object]) -> None:
+        told(whole)
+
+    world.verifier = Verifier(send, lambda transactional_id: 1, world)
     assert world.verify(joins=True) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 

@@ -220,14 +220,18 @@ def begin(hosting: Hosting, client: RawClient, frame: bytes) -> None:
     assert not spares_are_free(hosting)
 
 
-def connections(hosting: Hosting) -> list[Connection]:
-    return list(hosting.broker.connections)
+def on_each(hosting: Hosting, action: Callable[[Connection], None]) -> None:
+    def act() -> None:
+        for connection in list(hosting.broker.connections):
+            action(connection)
+
+    hosting.do(act)
 
 
 BROKEN_OFF: list[Callable[[Hosting, RawClient], object]] = [
     lambda hosting, client: client.socket.close(),
-    lambda hosting, client: hosting.do(lambda: [one.close() for one in connections(hosting)]),
-    lambda hosting, client: hosting.do(lambda: [one.abort() for one in connections(hosting)]),
+    lambda hosting, client: on_each(hosting, Connection.close),
+    lambda hosting, client: on_each(hosting, Connection.abort),
 ]
 
 

@@ -209,7 +209,7 @@ class Producer(Client):
             producer_id, epoch = await self._producer_id()
             sequence, is_known = 0, False
             window: list[tuple[Sent, int]] = []
-            while not self.is_stopping or window:
+            while window or not self.is_stopping:
                 # A broker that knows nothing of a producer takes any of its batches for the first one.
                 most = WINDOW if is_known else 1
                 while len(window) < most and not self.is_stopping:

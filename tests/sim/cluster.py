@@ -25,7 +25,8 @@ from tests.sim.loop import Process, SimulatedLoop
 from tests.sim.machine import EPOCH_MS, SimulatedMachine
 from tests.sim.network import Network
 from tests.sim.session import Session
-from tests.storage.simulated_disk import Outcome, SimulatedDisk
+from tests.storage.simulated_disk import SimulatedDisk
+from tests.storage.simulated_nodes import Outcome
 from wire.api.update_metadata import UpdateMetadataPartitionState
 
 PORT = 9092

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from tests.sim.cluster import MOST_SKEW_MS, Cluster, Node
 from tests.sim.history import History
-from tests.storage.simulated_disk import Outcome
+from tests.storage.simulated_nodes import Outcome
 
 LONGEST_AWAY_S = 6.0
 REFUSED = ("append", "create", "rename", "remove", "truncate", "sync_dir", "open", "read")

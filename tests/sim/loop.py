@@ -10,18 +10,20 @@ The order of everything is that of virtual time, and of scheduling within one mo
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import heapq
 import inspect
 from asyncio import events
 from collections.abc import Callable, Coroutine
-from typing import Any
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, TypeVarTuple
 
 from tests.controller.virtual_time import VirtualLoop
 
-_process: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+Ts = TypeVarTuple("Ts")
 
-NOBODY = contextvars.Context()
+_process: ContextVar[Process | None] = ContextVar("process", default=None)
+
+NOBODY = Context()
 """What the world itself does: networks, disks, faults."""
 
 
@@ -35,7 +37,7 @@ class Process:
         self.is_stopped = False
         self._held: list[events.Handle] = []
         self._remains: list[_Task] = []
-        self._context = contextvars.Context()
+        self._context = Context()
         self._context.run(_process.set, self)
 
     def __repr__(self) -> str:
@@ -88,14 +90,14 @@ class _Handle(events.TimerHandle):
 
     def __init__(self, callback: Any, arguments: Any, loop: SimulatedLoop, context: Any) -> None:
         if context is None:
-            context = contextvars.copy_context()
+            context = copy_context()
         self._callback, self._args, self._loop, self._context = callback, arguments, loop, context
         self._cancelled = False
         self.process: Process | None = context.get(_process)
 
     def cancel(self) -> None:
         self._cancelled = True
-        self._callback = self._args = None
+        self._callback, self._args = None, ()
 
     def when(self) -> float:
         raise NotImplementedError("the loop knows")
@@ -122,22 +124,30 @@ class SimulatedLoop(VirtualLoop):
         self.set_task_factory(self._new_task)
         self.set_exception_handler(self._failed)
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> events.Handle:
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> events.Handle:
         handle = _Handle(callback, args, self, context)
         self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> events.Handle:
+    def call_soon_threadsafe(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> events.Handle:
         """There are no threads."""
         return self.call_soon(callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> events.TimerHandle:
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> events.TimerHandle:
         handle = _Handle(callback, args, self, context)
         self._timers += 1
         heapq.heappush(self._agenda, (when, self._timers, handle))
         return handle
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> events.TimerHandle:
+    def call_later(
+        self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> events.TimerHandle:
         return self.call_at(self._clock.time + delay, callback, *args, context=context)
 
     def _run_once(self) -> None:

@@ -44,7 +44,7 @@ class SimulatedMachine(Machine):
         self._disk.now_ms = now_ms = EPOCH_MS + self._skew_ms() + int(self._process.loop.time() * 1000)
         return now_ms
 
-    def steady_s(self) -> float:  # type: ignore[override]
+    def steady_s(self) -> float:
         return self._process.loop.time()
 
     @staticmethod

@@ -248,7 +248,7 @@ class End(asyncio.Transport):
             self.protocol.data_received(data)
             return
         while data:
-            buffer = self.protocol.get_buffer(len(data))
+            buffer = memoryview(self.protocol.get_buffer(len(data)))
             size = min(len(buffer), len(data))
             buffer[:size] = data[:size]
             data = data[size:]

@@ -52,7 +52,7 @@ class Session(SimulatedStore):
         self._changed = changed
         self._inner._call_soon = self._loop.call_soon
 
-    def _ask(self, request: Any) -> Any:
+    def _ask(self, request: Any) -> asyncio.Future[Any]:
         answer = super()._ask(request)
         answer.add_done_callback(_heard, context=NOBODY)  # who asks for several may not wait for all
         return answer

@@ -219,7 +219,9 @@ def decided(logs: Iterable[UnifiedLog]) -> Decisions:
         if transaction.state.is_decided:
             outcome = Outcome(transaction.producer_epoch, transaction.state.is_commit)
             for place in transaction.partitions:
-                found.setdefault((tuple(place), transaction.producer_id), []).append(outcome)
+                found.setdefault(((place.topic, place.partition), transaction.producer_id), []).append(
+                    outcome
+                )
     return found
 
 

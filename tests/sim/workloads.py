@@ -146,7 +146,8 @@ class TransactionWorkload(Workload):
         self._crowd = Crowd(world, COPIERS, self._copier, most=2)
         onlooker = Onlooker(world, "onlooker", COPIERS, self.sources)
         onlooker.transactions = self._transactions
-        for client in (*self._readers, self._crowd, onlooker):
+        running: list[Writer | CommittedReader | Crowd | Onlooker] = [*self._readers, self._crowd, onlooker]
+        for client in running:
             client.process.spawn(client.run())
         return writers
 

@@ -93,7 +93,7 @@ def test_a_log_is_not_cleaned_before_something_is_closed(disk: SimulatedDisk) ->
 
 def logs(disk: SimulatedDisk, *numbers: int, **changes: object) -> list[UnifiedLog]:
     """Logs in which so many batches are dirty, and 40 are clean."""
-    found = []
+    found: list[UnifiedLog] = []
     for number in numbers:
         directory = f"/data/topic-{len(found)}"
         config = replace(CONFIG, segment_bytes=700, **changes)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from storage.checkpoints import (
     read_offsets,
 )
 from storage.errors import DirectoryLocked, LogDirectoryFailed, StorageError
-from storage.files import Disk, Files
+from storage.files import Disk, File, Files
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
 from tests.storage.partitions import SMALL, TOPIC_ID, append, batch, contents, fill, inline, new_manager
@@ -141,9 +141,9 @@ class TestStartAndStop:
         open_file = disk.open
 
         class CountingDisk(Disk):
-            def open(self, path: str, **options: bool) -> object:  # type: ignore[override]
+            def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
                 opened.append(path)
-                return open_file(path, **options)
+                return open_file(path, create=create, read_only=read_only)
 
         manager = started(CountingDisk(durable=False), str(tmp_path))
         assert len(list(manager)) == 1000

@@ -200,10 +200,9 @@ def test_expired_producers_of_a_snapshot_are_not_loaded(disk: SimulatedDisk, log
 def test_raising_the_log_start_forgets_transactions_below_but_no_producers(log: Log) -> None:
     log.append(batch(0, transactional=True))
     log.end_transaction(ABORT)
-    log.state.log_start_offset_incremented(1)
-    assert log.state.first_unstable_offset == 0
-    log.state.log_start_offset_incremented(2)
-    assert log.state.first_unstable_offset is None
+    for log_start_offset, first_unstable_offset in ((1, 0), (2, None)):
+        log.state.log_start_offset_incremented(log_start_offset)
+        assert log.state.first_unstable_offset == first_unstable_offset
     log.state.log_start_offset_incremented(50)
     assert (log.state.map_end_offset, set(log.state.producers)) == (50, {1})
 

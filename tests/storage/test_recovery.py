@@ -24,7 +24,8 @@ from tests.storage.partitions import (
     new_log,
     reopened,
 )
-from tests.storage.simulated_disk import Outcome, SimulatedDisk
+from tests.storage.simulated_disk import SimulatedDisk
+from tests.storage.simulated_nodes import Outcome
 
 LARGE = LogConfig(index_interval_bytes=300)
 DIRECTORY = "/log/topic-0"

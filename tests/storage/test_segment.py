@@ -196,7 +196,7 @@ def served_until_damage(
     log: UnifiedLog, offset: int
 ) -> tuple[list[tuple[BatchHeader, bytes]], CorruptBatch | None]:
     """What a reader gets that goes on until there is no more, or an error."""
-    found = []
+    found: list[tuple[BatchHeader, bytes]] = []
     while offset < log.log_end_offset:
         try:
             result = log.read(offset, 300, Isolation.LOG_END)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -53,8 +53,9 @@ def is_present(field: Field, version: int) -> bool:
 
 def at_version(message: Any, version: int) -> Any:
     """What is left of a message when it travels at this version: other fields fall back to their defaults."""
-    values = {}
-    for field in fields_of(type(message)):
+    cls: type = type(message)
+    values: dict[str, Any] = {}
+    for field in fields_of(cls):
         value = getattr(message, field.name)
         if not is_present(field, version):
             continue
@@ -63,7 +64,7 @@ def at_version(message: Any, version: int) -> Any:
         elif value is not None and not isinstance(field.type, Primitive):
             value = [at_version(v, version) for v in value] if field.is_array else at_version(value, version)
         values[field.name] = value
-    return type(message)(**values)
+    return cls(**values)
 
 
 def _may_be_absent(field: Field, version: int) -> bool:
@@ -81,7 +82,7 @@ def _zero(kind: Primitive | type, version: int) -> Any:
 
 def random_message(rng: random.Random, cls: type, version: int, size: int = 3) -> Any:
     """An instance of `cls` as it may travel at this version."""
-    values = {}
+    values: dict[str, Any] = {}
     for field in fields_of(cls):
         if not is_present(field, version):
             continue
@@ -124,7 +125,7 @@ def _random_value(rng: random.Random, kind: Primitive | type, version: int, size
         return rng.choice((0, 1, -1, rng.randrange(-(1 << bits - 1), 1 << bits - 1)))
     if kind.name == "string":
         return "".join(rng.choice("ab.-_0é漢") for _ in range(rng.choice((0, 3, 12, 130))))
-    simple = {
+    simple: dict[str, Callable[[], Any]] = {
         "uint16": lambda: rng.randrange(1 << 16),
         "bool": lambda: rng.random() < 0.5,
         "float64": lambda: rng.uniform(-1e9, 1e9),

@@ -74,7 +74,8 @@ def test_bytes_are_those_of_kafka_python(ours: type, theirs: Any) -> None:
 
 def same_values(mine: Any, parsed: Any, version: int, path: str) -> None:
     """Every field of this version, read by kafka-python from our bytes, is what we wrote."""
-    for field in fields_of(type(mine)):
+    cls: type = type(mine)
+    for field in fields_of(cls):
         if version not in field.versions:
             continue
         if field.name.endswith("authorized_operations"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +18,7 @@ from wire.api.metadata import MetadataRequest, MetadataResponse
 from wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire.codec import decode, decoder, encode, encoder
 from wire.errors import WireError
-from wire.primitives import uvarint
+from wire.primitives import Buffer, uvarint
 from wire.schema import int8, int32, message, since, string
 
 
@@ -30,6 +31,7 @@ def test_what_is_encoded_decodes_to_the_same_at_every_version(cls: type, data: s
     for version in versions_of(cls):
         expected = at_version(drawn, version)
         encoded = encode(expected, version)
+        decoded: Any
         decoded, end = decoder(cls, version)(encoded, 0)
         assert decoded == expected
         assert end == len(encoded)
@@ -227,7 +229,7 @@ def test_records_are_not_copied_by_the_encoder() -> None:
     request = ProduceRequest(
         acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=[partition])]
     )
-    buffers: list[bytes] = []
+    buffers: list[Buffer] = []
     encoder(ProduceRequest, 9)(request, buffers)
     assert any(buffer is batch for buffer in buffers)
 

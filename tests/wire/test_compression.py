@@ -245,7 +245,10 @@ def gzip_bomb(chunk: bytes, times: int) -> bytes:
 
 def lz4_bomb(chunk: bytes, times: int) -> bytes:
     with lz4.frame.LZ4FrameCompressor() as stream:
-        return stream.begin() + b"".join(stream.compress(chunk) for _ in range(times)) + stream.flush()
+        whole: bytes = (
+            stream.begin() + b"".join(stream.compress(chunk) for _ in range(times)) + stream.flush()
+        )
+        return whole
 
 
 def framed_snappy_bomb(chunk: bytes, times: int) -> bytes:

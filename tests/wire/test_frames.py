@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from wire import frames as module
 from wire.errors import WireError
 from wire.frames import FrameReader, SpareBuffers, frame
+from wire.primitives import Buffer
 
 LIMIT = 1000
 
@@ -171,7 +172,7 @@ def test_another_protocol_is_called_by_its_name(opening: bytes, named: str) -> N
 
 
 def test_a_frame_to_send_is_its_size_and_its_parts_uncopied() -> None:
-    parts = [b"head", bytearray(b"middle"), memoryview(b"tail")]
+    parts: list[Buffer] = [b"head", bytearray(b"middle"), memoryview(b"tail")]
     size, *rest = frame(parts)
     assert bytes(size) == struct.pack(">i", 14)
     assert all(sent is part for sent, part in zip(rest, parts, strict=True))

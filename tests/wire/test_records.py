@@ -190,7 +190,7 @@ def test_the_crc_covers_the_attributes_and_all_behind_them(buffer: Callable[[byt
         damaged = bytearray(b"before" + batch + b"after")
         damaged[6 + position] ^= 0x10
         header = BatchHeader.parse(damaged, 6)._replace(batch_length=len(batch) - 12)
-        assert crc_is_valid(buffer(damaged), 6, header) == (position < 17)
+        assert crc_is_valid(buffer(bytes(damaged)), 6, header) == (position < 17)
     assert crc_of(buffer(batch), 0, len(batch)) == BatchHeader.parse(batch).crc
 
 

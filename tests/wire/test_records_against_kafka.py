@@ -115,8 +115,14 @@ def test_kafka_python_reads_what_we_build(codec: Codec, timestamp_type: Timestam
     theirs = DefaultRecordBatch(ours)
     header = BatchHeader.parse(ours)
     assert theirs.validate_crc()
-    same = ("base_offset", "leader_epoch", "magic", "crc", "attributes", "last_offset", "next_offset")
-    same += (
+    same = (
+        "base_offset",
+        "leader_epoch",
+        "magic",
+        "crc",
+        "attributes",
+        "last_offset",
+        "next_offset",
         "max_timestamp",
         "producer_id",
         "producer_epoch",
@@ -243,7 +249,12 @@ def test_we_build_kafkas_uncompressed_batches_byte_for_byte(java: tuple[Path, Pa
     theirs = java[1]
     rich = (theirs / "rich.none").read_bytes()
     header = BatchHeader.parse(rich)
-    producer = {"producer_id": 77, "producer_epoch": 3, "base_sequence": 2**31 - 21, "transactional": True}
+    producer: dict[str, Any] = {
+        "producer_id": 77,
+        "producer_epoch": 3,
+        "base_sequence": 2**31 - 21,
+        "transactional": True,
+    }
     assert build_batch(records(rich), leader_epoch=9, **producer) == rich
 
     builder = BatchBuilder(base_offset=1000, leader_epoch=9, delete_horizon_ms=TIME + 1000, **producer)

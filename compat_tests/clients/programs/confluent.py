@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicCollection, TopicPartition
 from confluent_kafka import ConsumerGroupTopicPartitions as GroupOffsets
 from confluent_kafka.admin import (
     AdminClient,
@@ -31,7 +32,7 @@ from compat_tests.clients.programs.lines import (
     told_to_leave,
 )
 
-ADDRESS = {"bootstrap.servers": sys.argv[-1]}
+ADDRESS: dict[str, Any] = {"bootstrap.servers": sys.argv[-1]}
 ASSIGNORS = {"range": "range", "cooperative": "cooperative-sticky"}
 NO_OFFSET = -1001
 
@@ -41,8 +42,14 @@ admin = AdminClient(ADDRESS)
 
 def code_of(error: Exception) -> int:
     if isinstance(error, KafkaException):
-        return error.args[0].code()
+        code: int = error.args[0].code()
+        return code
     return -1
+
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    """What is received is a list of pairs; the type says what may be sent as well."""
+    return cast("list[tuple[str, bytes | None]]", message.headers() or [])
 
 
 def produce(
@@ -75,7 +82,7 @@ def produce(
             to_bytes(record["key"]),
             headers=to_headers(record["headers"]),
             timestamp=record["timestamp"] or 0,
-            on_delivery=lambda error, message, index=index: delivered(index, error, message),
+            on_delivery=partial(delivered, index),
             **({} if record["partition"] is None else {"partition": record["partition"]}),
         )
         producer.poll(0)
@@ -116,7 +123,7 @@ def consume(
                         "offset": message.offset(),
                         "key": to_text(message.key()),
                         "value": to_text(message.value()),
-                        "headers": [(name, to_text(value)) for name, value in message.headers() or ()],
+                        "headers": [(name, to_text(value)) for name, value in headers_of(message)],
                         "timestamp": message.timestamp()[1],
                     }
                 )
@@ -154,7 +161,7 @@ def member(
         mine.difference_update((one.topic, one.partition) for one in partitions)
         report(assigned=sorted(mine))
 
-    reader.subscribe(topics or [pattern], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
+    reader.subscribe(topics or [pattern or ""], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
     got = 0
     while not told_to_leave() and (count is None or got < count):
         found = reader.consume(100 if count is None else count - got, 0.05)

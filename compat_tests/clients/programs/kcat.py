@@ -65,7 +65,11 @@ def produce(
         words = ["-P", "-t", topic, "-z", codec, "-D", END.decode(), "-K", KEY.decode()]
         words += ["-p", str(partition)] if partition is not None else []
         words += [word for header in headers for word in ("-H", header)]
-        settings = {"acks": acks, "enable.idempotence": idempotent, "message.max.bytes": LARGEST_RECORD}
+        settings: dict[str, Any] = {
+            "acks": acks,
+            "enable.idempotence": idempotent,
+            "message.max.bytes": LARGEST_RECORD,
+        }
         kcat(*words, *(["-Z"] if is_null else []), given=b"".join(map(as_input, group)), **settings)
     return {"offsets": []}
 

@@ -189,18 +189,23 @@ def test_a_position_that_the_log_has_lost_is_reset_or_refused(broker: Broker, cl
         list(Reader(cluster, {("lost", 0): 7}).poll(10))
 
 
+def must_join(member: GroupMember) -> bool:
+    """A type checker would take the property for constant."""
+    return member.must_join
+
+
 def test_a_member_that_was_forgotten_joins_again(broker: Broker, cluster: Cluster) -> None:
     broker.create_topic("forgotten")
     member = GroupMember(cluster, "forgetful", ["forgotten"], session_timeout_ms=150, heartbeat_s=0.01)
     assert member.join() == [("forgotten", 0)]
     first = member.member_id
     broker.wait_until(lambda: broker.group("forgetful").state == "Stable")
-    assert not member.must_join
+    assert not must_join(member)
     assert member.commit({("forgotten", 0): 0})
     member._stop_heartbeats()
     broker.wait_until(lambda: broker.group("forgetful").state == "Empty")
     assert not member.commit({("forgotten", 0): 1})
-    assert member.must_join
+    assert must_join(member)
     assert member.join() == [("forgotten", 0)]
     assert member.member_id != first
     member.leave()
@@ -212,10 +217,10 @@ def test_the_leader_shares_out_anew_when_a_topic_grows(broker: Broker, cluster: 
     member = GroupMember(cluster, "growers", ["growing"])
     assert member.join() == [("growing", 0)]
     member.look_at_topics()
-    assert not member.must_join
+    assert not must_join(member)
     add_partitions(cluster, "growing", 2)
     member.look_at_topics()
-    assert member.must_join
+    assert must_join(member)
     assert member.join() == [("growing", 0), ("growing", 1)]
     member.leave()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,10 @@ class Cluster:
             await broker.start(self._join)
             self.brokers[broker_id] = broker
         for broker in self.brokers.values():
-            await until(lambda broker=broker: set(broker.metadata.nodes) == set(self.brokers))
+            await until(partial(self._is_known_to, broker))
+
+    def _is_known_to(self, broker: Broker) -> bool:
+        return set(broker.metadata.nodes) == set(self.brokers)
 
     def _join(self, broker: Broker) -> Membership:
         store = self.tree.connect(asyncio.get_running_loop().call_soon)

@@ -157,8 +157,12 @@ def check(workers: list[Worker], reader: Reader) -> None:
     for worker in workers:
         for value, (outcome, partitions) in worker.told.items():
             seen = {index for index in range(PARTITIONS) if value in found[index]}
-            expected = {COMMITTED: [set(partitions)], ABORTED: [set()], UNKNOWN: [set(), set(partitions)]}
-            assert seen in expected[outcome], (value, outcome, partitions)
+            allowed: dict[object, list[set[int]]] = {
+                COMMITTED: [set(partitions)],
+                ABORTED: [set()],
+                UNKNOWN: [set(), set(partitions)],
+            }
+            assert seen in allowed[outcome], (value, outcome, partitions)
         for values in found.values():
             mine = [value for value in values if value and value.startswith(worker.name.encode())]
             assert mine == sorted(set(mine)), "in order, and once"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,16 @@ def test_the_command_gives_a_new_broker_its_share(tmp_path: Path, capsys: Captur
         await kbroker(cluster, capsys, "cluster", "balance", "--at-once", "2")
         await until(lambda: shares(cluster) == ({1: 4, 2: 4, 3: 4}, {1: 2, 2: 2, 3: 2}))
         for index in range(6):
-            await until(lambda index=index: cluster.leader("t", index) == _preferred(cluster, index))
+            await until(partial(_is_led_by_the_preferred, cluster, index))
             await cluster.agreed("t", index)
             assert cluster.values(cluster.leader("t", index), "t", index) == [b"%d" % index]
         assert "nothing to move" in await kbroker(cluster, capsys, "cluster", "balance")
 
     run(test, tmp_path, brokers=2)
+
+
+def _is_led_by_the_preferred(cluster: Cluster, index: int) -> bool:
+    return cluster.leader("t", index) == _preferred(cluster, index)
 
 
 def _preferred(cluster: Cluster, index: int) -> int:

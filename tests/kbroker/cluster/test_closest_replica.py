@@ -187,7 +187,8 @@ def test_librdkafka_reads_in_its_rack_and_goes_back_when_that_broker_is_gone(tmp
 
 
 def read(consumer: Consumer, count: int) -> list[bytes | None]:
-    deadline, found = time.monotonic() + 20, []
+    found: list[bytes | None] = []
+    deadline = time.monotonic() + 20
     while len(found) < count and time.monotonic() < deadline:
         message = consumer.poll(0.2)
         if message is not None and message.error() is None:

@@ -143,7 +143,7 @@ def test_a_new_leader_does_not_say_less_than_the_old_one_had_committed(tmp_path:
         cluster.hold_back(3)
         leadership = cluster.hosted(2).leadership
         assert leadership is not None
-        codes = {}
+        codes: dict[int, int] = {}
         for version in (4, 7):
             while codes.get(version, 0) == 0:  # a fetch of 3 may be on its way still
                 log.high_watermark = 0  # as if it had not heard yet

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def coordinator(cluster: Cluster) -> int:
 
 
 def transacted(
-    test: Callable[[Cluster, Routed], Awaitable[None]], directory: Path, **properties: object
+    test: Callable[[Cluster, Routed], Awaitable[None]], directory: Path, **properties: Any
 ) -> None:
     """Run a test with a cluster that has a topic, each of its partitions led by another broker."""
 

@@ -19,9 +19,7 @@ LAST_SEQUENCE = 2**31 - 1
 
 
 def new_producer(speaker: Speaker, version: int = 4, **values: Any) -> Any:
-    request = InitProducerIdRequest(
-        **{"transactional_id": None, "transaction_timeout_ms": 60_000, **values}  # type: ignore[arg-type]
-    )
+    request = InitProducerIdRequest(**{"transactional_id": None, "transaction_timeout_ms": 60_000, **values})
     return speaker.ask(request, ApiKey.INIT_PRODUCER_ID, version)
 
 
@@ -33,7 +31,11 @@ class Producer:
         self.producer_id = new_producer(speaker).producer_id if producer_id is None else producer_id
 
     def data(self, sequence: int, epoch: int = 0, records: int = 1) -> bytes:
-        identity = {"producer_id": self.producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+        identity: dict[str, Any] = {
+            "producer_id": self.producer_id,
+            "producer_epoch": epoch,
+            "base_sequence": sequence,
+        }
         return batch(*[b"v"] * records, **identity)
 
     def send(self, sequence: int, epoch: int = 0, records: int = 1) -> tuple[int, int]:

@@ -245,7 +245,7 @@ def test_generations_and_members_are_checked(member: Member) -> None:
     stable(member)
     assert member.heartbeat(generation=9) == ErrorCode.ILLEGAL_GENERATION
     assert member.heartbeat(member_id="stranger") == ErrorCode.UNKNOWN_MEMBER_ID
-    simple = {"generation_id_or_member_epoch": -1, "member_id": ""}
+    simple: dict[str, Any] = {"generation_id_or_member_epoch": -1, "member_id": ""}
     assert member.commit(member.group, generation_id_or_member_epoch=9) == ErrorCode.ILLEGAL_GENERATION
     assert member.commit(member.group, member_id="stranger") == ErrorCode.UNKNOWN_MEMBER_ID
     assert member.commit(member.group, **simple) == ErrorCode.UNKNOWN_MEMBER_ID

@@ -7,14 +7,14 @@ import pytest
 from kbroker.coordinators.classic_group import GroupConfig
 from kbroker.coordinators.classic_rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
 from tests.kbroker.coordinators.clients import Client, described, joined, stable, state, synced
-from tests.kbroker.coordinators.driver import Driver
+from tests.kbroker.coordinators.driver import Asked, Driver
 from tests.kbroker.coordinators.requests import protocols, subscription, sync
 from wire.errors import ErrorCode
 
 DELAY_MS = GroupConfig().group_initial_rebalance_delay_ms
 
 
-def errors(*asked: object) -> list[ErrorCode | None]:
+def errors(*asked: Asked) -> list[ErrorCode | None]:
     return [None if answer.is_parked else ErrorCode(answer.reply.error_code) for answer in asked]
 
 

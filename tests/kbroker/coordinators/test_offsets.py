@@ -104,7 +104,7 @@ def test_members_are_checked(driver: Driver) -> None:
     """Conformance 75: 25 for a stranger, 22 for another generation."""
     member = Client(driver)
     stable(member)
-    right = {"generation": member.generation, "member_id": member.member_id}
+    right: dict[str, Any] = {"generation": member.generation, "member_id": member.member_id}
     assert commits(driver, {0: 1}, **right) == ErrorCode.NONE
     assert commits(driver, {0: 1}, **{**right, "member_id": "m"}) == ErrorCode.UNKNOWN_MEMBER_ID
     assert commits(driver, {0: 1}, **{**right, "member_id": ""}) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -165,7 +165,8 @@ def test_topic_ids_are_handed_back(driver: Driver) -> None:
     request.topics[0].topic_id = topic_id
     assert driver.ask(request, 10).reply.topics[0].topic_id == topic_id
     fetch_request = fetch(GROUP, {"t": [0]})
-    fetch_request.groups[0].topics[0].topic_id = topic_id
+    [topic_asked] = fetch_request.groups[0].topics or []
+    topic_asked.topic_id = topic_id
     topic = driver.ask(fetch_request, 10).reply.groups[0].topics[0]
     assert (topic.topic_id, topic.partitions[0].committed_offset) == (topic_id, 7)
 
@@ -271,7 +272,7 @@ def test_members_are_fenced_in_transactions_too(driver: Driver) -> None:
     """Conformance 51: 22, 25, 82; without a member, as before v3, nobody is."""
     leader = Client(driver, "a", instance_id="i")
     stable(leader)
-    right = {"generation": 1, "member_id": leader.member_id, "instance_id": "i"}
+    right: dict[str, Any] = {"generation": 1, "member_id": leader.member_id, "instance_id": "i"}
     assert commits_in_transaction(driver, {0: 1}, **right) == ErrorCode.NONE
     for wrong, error in (
         ({"generation": 2}, ErrorCode.ILLEGAL_GENERATION),
@@ -287,7 +288,7 @@ def test_a_transaction_may_commit_while_the_group_completes_a_rebalance(driver: 
     """Unlike a plain commit (conformance 74)."""
     member = Client(driver)
     joined(member)
-    right = {"generation": member.generation, "member_id": member.member_id}
+    right: dict[str, Any] = {"generation": member.generation, "member_id": member.member_id}
     assert commits(driver, {0: 1}, **right) == ErrorCode.REBALANCE_IN_PROGRESS
     assert commits_in_transaction(driver, {0: 1}, **right) == ErrorCode.NONE
 
@@ -319,7 +320,7 @@ def test_offsets_of_a_topic_that_is_being_read_are_not_deleted(driver: Driver) -
     """86; others of the same group are."""
     member = Client(driver, protocols=protocols(range=subscription("t")))
     stable(member)
-    right = {"generation": member.generation, "member_id": member.member_id}
+    right: dict[str, Any] = {"generation": member.generation, "member_id": member.member_id}
     commits(driver, {0: 1}, **right)
     driver.ask(commit(GROUP, "s", {0: 2}, **right), 8)
     reply = driver.ask(delete_offsets(GROUP, "t", [0]), 0).reply
@@ -426,7 +427,7 @@ def test_a_stable_groups_offsets_expire_only_in_topics_that_it_does_not_read(dri
     driver = Driver(config)
     member = Client(driver, protocols=protocols(range=subscription("t")), session_timeout_ms=30_000)
     stable(member)
-    right = {"generation": 1, "member_id": member.member_id}
+    right: dict[str, Any] = {"generation": 1, "member_id": member.member_id}
     commits(driver, {0: 1}, **right)
     driver.ask(commit(GROUP, "s", {0: 2}, **right), 8)
     driver.advance(6_000)

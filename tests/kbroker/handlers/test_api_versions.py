@@ -38,7 +38,7 @@ def test_every_version_lists_exactly_what_is_served(
 
 def test_it_is_computed_from_the_handlers_of_the_broker() -> None:
     handler = Handler(lambda broker, context, request: None, Versions(4, 11))
-    handlers = {ApiKey.FETCH: handler, ApiKey.API_VERSIONS: HANDLERS[ApiKey.API_VERSIONS]}
+    handlers: dict[int, Handler] = {ApiKey.FETCH: handler, ApiKey.API_VERSIONS: HANDLERS[ApiKey.API_VERSIONS]}
     broker = Broker(Listeners.on("127.0.0.1", 0), handlers)
     reply = api_versions(broker, Context(0, None), SOFTWARE)
     listed = [(row.api_key, row.min_version, row.max_version) for row in reply.api_keys]

@@ -18,9 +18,14 @@ from wire.errors import ErrorCode
 EXACT, DEFAULT, SPECIFIED = range(3)
 
 Entity = dict[str, str | None]
-AL, AL_C, ANY_USER = {"user": "al/ä"}, {"user": "al/ä", "client-id": "c"}, {"user": None}
-C, ANY_CLIENT, ADDRESS = {"client-id": "c"}, {"client-id": None}, {"ip": "1.2.3.4"}
-EVERYBODY: list[tuple[Entity, dict[str, float]]] = [
+AL: Entity = {"user": "al/ä"}
+AL_C: Entity = {"user": "al/ä", "client-id": "c"}
+ANY_USER: Entity = {"user": None}
+C: Entity = {"client-id": "c"}
+ANY_CLIENT: Entity = {"client-id": None}
+ADDRESS: Entity = {"ip": "1.2.3.4"}
+Quotas = dict[str, Any]
+EVERYBODY: list[tuple[Entity, Quotas]] = [
     (AL, {"producer_byte_rate": 1000.0, "consumer_byte_rate": 2000.0}),
     (AL_C, {"request_percentage": 12.5}),
     (ANY_USER, {"producer_byte_rate": 1.0}),
@@ -36,7 +41,8 @@ def speaker(shared_broker: BrokerProcess) -> Iterator[Speaker]:
     speaker = Speaker(shared_broker.host, shared_broker.port)
     yield speaker
     for entity, quotas in described(speaker):
-        assert alter(speaker, entity, **dict.fromkeys(quotas)) == 0
+        nothing: Quotas = dict.fromkeys(quotas)
+        assert alter(speaker, entity, **nothing) == 0
     assert described(speaker) == []
     speaker.socket.close()
 
@@ -148,9 +154,7 @@ def test_filters_that_make_no_sense_are_refused(
         ({"user": "u"}, {"request_percentage": float("nan")}),
     ],
 )
-def test_quotas_that_cannot_be_are_refused(
-    speaker: Speaker, entity: Entity, quotas: dict[str, float]
-) -> None:
+def test_quotas_that_cannot_be_are_refused(speaker: Speaker, entity: Entity, quotas: Quotas) -> None:
     assert alter(speaker, entity, **quotas) == ErrorCode.INVALID_REQUEST
 
 

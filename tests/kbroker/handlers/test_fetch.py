@@ -18,13 +18,15 @@ from wire.api.metadata import MetadataRequest
 from wire.compression import Codec
 from wire.errors import ErrorCode
 from wire.records import BatchHeader, ControlType, batch_headers, control_batch
+from wire.schema import fields_of
 
 LONG_MS = 20_000
 
 
 def fetch_request(*wanted: tuple[str, int, int], by_id: bool = False, **options: Any) -> FetchRequest:
     """(topic, partition, offset)s; options are those of the request and of every partition."""
-    of_partition = {name: options.pop(name) for name in list(options) if name in FetchPartition.__slots__}
+    fields = {field.name for field in fields_of(FetchPartition)}
+    of_partition = {name: options.pop(name) for name in list(options) if name in fields}
     values = {"max_wait_ms": 0, "min_bytes": 1, **options}
     topics = [
         FetchTopic(

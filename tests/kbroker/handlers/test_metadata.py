@@ -123,7 +123,7 @@ def test_an_unknown_topic_is_created_where_that_is_allowed(broker: BrokerProcess
     refusing.allow_auto_topic_creation = False
     for _ in range(2):
         assert client.ask(refusing, ApiKey.METADATA, 12).topics[0].error_code == 3
-    codes = []
+    codes: list[int] = []
     deadline = time.monotonic() + 20
     while not codes or codes[-1]:
         assert time.monotonic() < deadline

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -133,7 +134,7 @@ def test_a_cursor_that_leads_nowhere_is_refused(client: RawClient, cursor: tuple
 
 
 @pytest.mark.parametrize("half", [{"producer_id": 5}, {"producer_epoch": 5}])
-def test_a_producer_has_an_id_and_an_epoch_or_neither(client: RawClient, half: dict[str, int]) -> None:
+def test_a_producer_has_an_id_and_an_epoch_or_neither(client: RawClient, half: dict[str, Any]) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000, **half)
     assert client.ask(request, ApiKey.INIT_PRODUCER_ID, 3).error_code == ErrorCode.INVALID_REQUEST
 

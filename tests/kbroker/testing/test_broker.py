@@ -141,7 +141,7 @@ def test_async_with_leaves_the_loop_free() -> None:
 
 
 def test_wait_until_returns_what_became_true(in_thread: Broker) -> None:
-    answers = iter([0, [], None, 7])
+    answers: Iterator[object] = iter([0, [], None, 7])
     assert in_thread.wait_until(lambda: next(answers)) == 7
 
 

@@ -90,12 +90,12 @@ def test_a_directory_in_use_is_sound_after_every_step() -> None:
 
 def test_a_partition_in_use_is_sound_on_its_own() -> None:
     """Nobody has told how far it is durable."""
-    writer = Writer(open_manager(SimulatedDisk(), "/data"), Sample("/data"), "live")
+    used, disk = SimulatedDisk(), SimulatedDisk()
+    writer = Writer(open_manager(used, "/data"), Sample("/data"), "live")
     write_transactions(writer)
     writer.leader_epoch = 3
     write_simply(writer, Producer(5), 5)
-    disk = SimulatedDisk()
-    for path, data in writer.log.files.files("/data/live-0").items():
+    for path, data in used.files("/data/live-0").items():
         disk.plant(path.replace("/data/", "/copy/"), data)
     assert findings(disk, "/copy/live-0") == []
 
