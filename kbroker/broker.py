@@ -27,14 +27,11 @@ from uuid import UUID
 
 from controller import events
 from kbroker.compaction import Compaction
-from kbroker.configuration.broker_keys import BrokerConfig
 from kbroker.configuration.layers import Configuration
 from kbroker.connection import Connection
 from kbroker.connection_limits import Connections
 from kbroker.context import HangUp, Parked
 from kbroker.coordinator_runtime import Coordinators, GroupCoordinator
-from kbroker.coordinators.classic_group import GroupConfig
-from kbroker.coordinators.transactions import TransactionConfig
 from kbroker.dispatch import Dispatcher
 from kbroker.fetch_sessions import FetchSessions
 from kbroker.handlers import HANDLERS, Handler
@@ -42,6 +39,7 @@ from kbroker.handlers.add_partitions_to_txn import add_partitions_to_txn
 from kbroker.handlers.write_txn_markers import write_txn_markers
 from kbroker.inter_broker import InterBroker
 from kbroker.listeners import Listeners, addresses_of
+from kbroker.log_limits import LogLimits
 from kbroker.machine import Bound, Machine, Server
 from kbroker.measures import TimedSync
 from kbroker.metadata_cache import MetadataCache
@@ -51,13 +49,13 @@ from kbroker.orders import NewLogs, Orders
 from kbroker.peer import Address
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.replication_quota import ReplicationQuota, is_listed
-from kbroker.settings import Settings, produce_rules
+from kbroker.settings import Settings, group_config, intervals, produce_rules, transaction_config
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
 from kbroker.turns import Turns
 from storage.cleaner import LogCleaner, RateLimit
 from storage.errors import StorageError
 from storage.log_config import FOREVER_MS, LogConfig
-from storage.log_manager import Intervals, LogManager
+from storage.log_manager import LogManager
 from storage.recovery import LogSettings
 from wire.api.add_partitions_to_txn import AddPartitionsToTxnRequest
 from wire.api.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -98,6 +96,7 @@ class Broker:
         self._flush_interval_ms = values.kbroker_flush_interval_ms if is_by_interval else FOREVER_MS
         self.machine = machine = machine or Machine()
         self.now_ms, self.steady_s = machine.now_ms, machine.steady_s
+        self.log_limits = LogLimits(lambda: int(self.steady_s() * 1000))
         self.node_id = node_id
         self.cluster_id = cluster_id_of(machine.uuid())
         self.broker_epoch = -1
@@ -148,6 +147,7 @@ class Broker:
         return Connections(
             lambda: self.settings.configuration,
             addresses_of,
+            self.log_limits,
             protected=self.listeners.inter_broker if has_one_for_brokers else None,
             at_most=most_open_files() // 2,
         )
@@ -343,6 +343,7 @@ class Broker:
         if self.logs.directories and not self.logs.online:
             self.disks_lost()
         self.connections.tick(int(self.steady_s() * 1000))
+        self.log_limits.tick()
         if values.log_cleaner_enable:
             self.compaction.tick(self.now_ms(), values.log_cleaner_backoff_ms)
         self._ticking = self.call_later_ms(min(TICK_MS, self._flush_interval_ms), self._tick)
@@ -353,7 +354,7 @@ class Broker:
             await self.membership.depart()
         for server in self._servers:
             server.close()
-        self.connections.report()
+        self.log_limits.report()
         if self._ticking is not None:
             self._ticking.cancel()
         if self.metrics is not None:
@@ -510,40 +511,6 @@ class Broker:
         for partition in self.replicas:
             if names is None or partition.topic in names:
                 self._configure(partition)
-
-
-def intervals(values: BrokerConfig) -> Intervals:
-    """How often the logs are looked after."""
-    return Intervals(
-        retention_ms=values.log_retention_check_interval_ms,
-        recovery_points_ms=values.log_flush_offset_checkpoint_interval_ms,
-        log_start_offsets_ms=values.log_flush_start_offset_checkpoint_interval_ms,
-        high_watermarks_ms=values.replica_high_watermark_checkpoint_interval_ms,
-    )
-
-
-def group_config(configuration: Configuration) -> GroupConfig:
-    values = configuration.broker
-    return GroupConfig(
-        group_initial_rebalance_delay_ms=values.group_initial_rebalance_delay_ms,
-        group_max_size=values.group_max_size,
-        group_min_session_timeout_ms=values.group_min_session_timeout_ms,
-        group_max_session_timeout_ms=values.group_max_session_timeout_ms,
-        offset_metadata_max_bytes=values.offset_metadata_max_bytes,
-        offsets_retention_ms=values.offsets_retention_minutes * 60_000,
-        offsets_retention_check_interval_ms=values.offsets_retention_check_interval_ms,
-    )
-
-
-def transaction_config(configuration: Configuration) -> TransactionConfig:
-    values = configuration.broker
-    return TransactionConfig(
-        values.transaction_max_timeout_ms,
-        values.transactional_id_expiration_ms,
-        values.transaction_abort_timed_out_transaction_cleanup_interval_ms,
-        values.transaction_remove_expired_transaction_cleanup_interval_ms,
-        values.kbroker_transaction_version,
-    )
 
 
 def cluster_id_of(chosen: UUID) -> str:

@@ -55,6 +55,8 @@ LARGE_REPLY_BYTES = 256 * 1024
 LARGE_REQUEST_BYTES = 64 * 1024
 SIZE_BYTES = 4
 """In front of each request."""
+KEY_AND_VERSION_BYTES = 4
+"""At the beginning of each request."""
 
 
 class Slot:
@@ -89,7 +91,9 @@ class Slot:
         except HangUp as error:
             self.buffers, self.hang_up = [], str(error)
         except Exception:
-            logger.exception("a bug in the broker, met by a reply to %s", self.route.response.__name__)
+            name = self.route.response.__name__
+            limits = self._connection.log_limits
+            limits.exception(logger, ("bug", name), "a bug in the broker, met by a reply to %s", name)
             self.buffers, self.hang_up = [], "its reply could not be made"
         self._request = None
         self._connection.slot_filled()
@@ -103,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, broker: Broker, listener: str = PLAINTEXT) -> None:
         self._broker = broker
         self._turns = broker.turns
+        self.log_limits = broker.log_limits
         self.listener = listener
         self._reader = FrameReader(broker.max_request_bytes, broker.turns.spares)
         self._out: list[Buffer] = []
@@ -178,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
                 if len(request) > LARGE_REQUEST_BYTES:
                     self._usual_bytes = SIZE_BYTES + len(request)
         except WireError as error:
-            self._end(str(error))
+            self._end(str(error), str(error).partition(": ")[2])  # what the bytes look like, if that is known
         has_staged = bool(self._slots) and isinstance(self._slots[-1], StreamedProduce) and not self._backlog
         if not turns.shares(self, nbytes, has_staged=has_staged):
             self._end_turn(MAX_IN_A_TURN - number)
@@ -260,11 +265,11 @@ class Connection(asyncio.BufferedProtocol):
         except Unanswerable as error:
             unsupported = broker.dispatcher.reply_to_unsupported(request)
             if unsupported is None:
-                self._end(str(error))
+                self._end(str(error), bytes(request[:KEY_AND_VERSION_BYTES]))
             else:
                 self._send(unsupported)
         except (WireError, HangUp) as error:
-            self._end(str(error))
+            self._end(str(error), bytes(request[:KEY_AND_VERSION_BYTES]))
 
     def _end_turn(self, room: int) -> None:
         """Carry out what was staged, go on with `room` requests that had to wait, send what is ready."""
@@ -367,7 +372,7 @@ class Connection(asyncio.BufferedProtocol):
             self._send(buffers)
             out = self._out
             if hang_up is not None:
-                self._end(hang_up)
+                self._end(hang_up, slot.route.response.__name__)
                 slots.clear()
 
     def _write(self) -> None:
@@ -375,12 +380,14 @@ class Connection(asyncio.BufferedProtocol):
             out, self._out = self._out, []
             self._outlet.send(out)
 
-    def _end(self, reason: str) -> None:
-        """Answer what came before, then close."""
+    def _end(self, reason: str, about: object) -> None:
+        """Answer what came before, then close. Reasons about the same thing are one kind of log line."""
         if self._ending is None:
             self._ending = reason
             self._backlog.clear()
-            logger.warning("closing the connection from %s: %s", self._peer(), reason)
+            self.log_limits.warning(
+                logger, ("closing", about), "closing the connection from %s: %s", self._peer(), reason
+            )
 
     def _peer(self) -> str:
         host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from kbroker.configuration.layers import Configuration
+from kbroker.log_limits import LogLimits
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Connections(Generic[C]):
         self,
         configuration: Callable[[], Configuration],
         resolve: Callable[[str], Iterable[str]],
+        log_limits: LogLimits,
         *,
         protected: str | None = None,
         at_most: int = sys.maxsize,
@@ -80,10 +82,10 @@ class Connections(Generic[C]):
         self._protected = protected
         self._at_most = at_most
         self._resolve = resolve
+        self._log_limits = log_limits
         self._all: dict[C, None] = {}
         self._by_address: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
-        self._refused: Counter[str] = Counter()
         self._admitted = 0
         self._overrides: tuple[str, dict[str, int]] = ("", {})
         self._held_bytes = self._owed_bytes = 0
@@ -108,10 +110,10 @@ class Connections(Generic[C]):
     # -- coming and going
 
     def admit(self, connection: C) -> bool:
-        """Take a new connection in, if the limits allow it; if not, that is told by the next `tick`."""
+        """Take a new connection in, if the limits allow it."""
         refusal = self._refusal(connection)
         if refusal is not None:
-            self._refused[refusal] += 1
+            self._log_limits.warning(logger, refusal, "a new connection was closed: %s", refusal)
             return False
         self._admitted += 1
         connection.number, connection.moved_ms = self._admitted, self.now_ms
@@ -179,9 +181,8 @@ class Connections(Generic[C]):
     # -- idleness
 
     def tick(self, now_ms: int) -> None:
-        """Close idle connections; tell the log how many were refused."""
+        """Close idle connections."""
         self.now_ms = now_ms
-        self.report()
         idle_ms = self._configuration().broker.connections_max_idle_ms
         if idle_ms < 0 or now_ms - self._looked_ms < idle_ms // LOOKS_PER_IDLE_TIME:
             return
@@ -190,14 +191,14 @@ class Connections(Generic[C]):
             if connection.has_moved or connection.awaits_reply or connection in self._resting:
                 connection.has_moved, connection.moved_ms = False, now_ms
             elif now_ms - connection.moved_ms >= idle_ms:
-                logger.info("closing the connection from %s: idle", connection.client_address)
+                self._log_limits.log(
+                    logger,
+                    logging.INFO,
+                    "idle",
+                    "closing the connection from %s: idle",
+                    connection.client_address,
+                )
                 connection.abort()
-
-    def report(self) -> None:
-        """Tell the log how many were refused since the last time."""
-        for refusal, times in self._refused.items():
-            logger.warning("%d new connections closed: %s", times, refusal)
-        self._refused.clear()
 
     # -- replies that are not read
 

@@ -133,8 +133,13 @@ class Dispatcher:
                 outcome = self._lasting.keep(key, outcome, metadata_version, route.encode)
         except (KafkaError, HangUp) as error:
             outcome = error
-        except Exception:
-            logger.exception("a bug in the broker, met by a request of client %.80r", header.client_id)
+        except Exception as error:
+            self._broker.log_limits.exception(
+                logger,
+                ("bug", route.key, type(error)),
+                "a bug in the broker, met by a request of client %.80r",
+                header.client_id,
+            )
             if route.key == ApiKey.PRODUCE:
                 raise HangUp("the outcome of a Produce is unknown") from None
             outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

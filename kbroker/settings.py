@@ -15,6 +15,7 @@ from controller.rules import Stored
 from controller.state import Entity, EntityType
 from controller.znodes import DEFAULT_ENTITY, desanitize
 from kbroker.config import ConfigError
+from kbroker.configuration.broker_keys import BrokerConfig
 from kbroker.configuration.group_keys import GroupConfig
 from kbroker.configuration.layers import NOTHING, Configuration, Texts
 from kbroker.configuration.resources import (
@@ -25,7 +26,10 @@ from kbroker.configuration.resources import (
     TopicResource,
 )
 from kbroker.configuration.topic_keys import TopicConfig
+from kbroker.coordinators import classic_group
+from kbroker.coordinators.transactions import TransactionConfig
 from kbroker.produced_batches import ProduceRules
+from storage.log_manager import Intervals
 from wire.api.create_topics import CreatableTopicConfigs
 from wire.compression import Codec
 from wire.errors import ErrorCode, KafkaError
@@ -187,4 +191,38 @@ def produce_rules(config: TopicConfig, max_batch_bytes: int, *, validate_records
         validate_records=validate_records,
         max_message_bytes=config.max_message_bytes,
         max_batch_bytes=max_batch_bytes,
+    )
+
+
+def intervals(values: BrokerConfig) -> Intervals:
+    """How often the logs are looked after."""
+    return Intervals(
+        retention_ms=values.log_retention_check_interval_ms,
+        recovery_points_ms=values.log_flush_offset_checkpoint_interval_ms,
+        log_start_offsets_ms=values.log_flush_start_offset_checkpoint_interval_ms,
+        high_watermarks_ms=values.replica_high_watermark_checkpoint_interval_ms,
+    )
+
+
+def group_config(configuration: Configuration) -> classic_group.GroupConfig:
+    values = configuration.broker
+    return classic_group.GroupConfig(
+        group_initial_rebalance_delay_ms=values.group_initial_rebalance_delay_ms,
+        group_max_size=values.group_max_size,
+        group_min_session_timeout_ms=values.group_min_session_timeout_ms,
+        group_max_session_timeout_ms=values.group_max_session_timeout_ms,
+        offset_metadata_max_bytes=values.offset_metadata_max_bytes,
+        offsets_retention_ms=values.offsets_retention_minutes * 60_000,
+        offsets_retention_check_interval_ms=values.offsets_retention_check_interval_ms,
+    )
+
+
+def transaction_config(configuration: Configuration) -> TransactionConfig:
+    values = configuration.broker
+    return TransactionConfig(
+        values.transaction_max_timeout_ms,
+        values.transactional_id_expiration_ms,
+        values.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        values.transaction_remove_expired_transaction_cleanup_interval_ms,
+        values.kbroker_transaction_version,
     )

@@ -83,38 +83,38 @@ def test_trailing_bytes_and_a_null_client_id_are_accepted(
     ],
 )
 def test_a_request_that_cannot_be_answered_closes_its_connection_and_no_other(
-    shared_broker: BrokerProcess, connect: Connect, body: bytes, logged: str
+    broker: BrokerProcess, connect: Connect, body: bytes, logged: str
 ) -> None:
     """conformance 4: unknown key, unsupported version, truncated, absurd lengths. The log says what."""
-    bystander, client = connect(shared_broker), connect(shared_broker)
+    bystander, client = connect(broker), connect(broker)
     client.send(client.request(ALL_TOPICS, ApiKey.METADATA, 12, 1), body)
     client.reply(ApiKey.METADATA, 12, 1)
     assert client.receive() == b""
     assert bystander.ask(ALL_TOPICS, ApiKey.METADATA, 12).controller_id == 1
-    last_line = shared_broker.log.read_text().splitlines()[-1]
+    last_line = broker.log.read_text().splitlines()[-1]
     assert "WARNING kbroker.connection: closing the connection from 127.0.0.1:" in last_line
     assert logged in last_line
 
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), 104857601, 2**31 - 1])
 def test_a_frame_size_that_cannot_be_closes_at_once(
-    shared_broker: BrokerProcess, connect: Connect, size: int
+    broker: BrokerProcess, connect: Connect, size: int
 ) -> None:
     """conformance 4: four bytes are enough, and what was asked before them is answered."""
-    client = connect(shared_broker)
+    client = connect(broker)
     request = client.request(ALL_TOPICS, ApiKey.METADATA, 12, 1)
     client.socket.sendall(struct.pack(">i", len(request)) + request + struct.pack(">i", size))
     client.reply(ApiKey.METADATA, 12, 1)
     assert client.receive() == b""
-    assert f"frame size {size} is not between 1 and 104857600" in shared_broker.log.read_text()
+    assert f"frame size {size} is not between 1 and 104857600" in broker.log.read_text()
 
 
-def test_http_text_closes_the_connection_and_is_named(shared_broker: BrokerProcess, connect: Connect) -> None:
+def test_http_text_closes_the_connection_and_is_named(broker: BrokerProcess, connect: Connect) -> None:
     """conformance 4"""
-    client = connect(shared_broker)
+    client = connect(broker)
     client.socket.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert client.receive() == b""
-    assert "the bytes look like an HTTP request" in shared_broker.log.read_text()
+    assert "the bytes look like an HTTP request" in broker.log.read_text()
 
 
 def test_a_client_that_reads_nothing_is_not_read_from_either(broker: BrokerProcess, connect: Connect) -> None:

@@ -117,3 +117,21 @@ def fetch_and_read_nothing(broker: BrokerProcess) -> None:
     for client in deaf:
         client.socket.close()
     speaker.socket.close()
+
+
+def test_bad_frames_by_the_hundred_are_one_line_and_a_count(broker: BrokerProcess) -> None:
+    """An absurd size, a request that is cut off, and a version that is not served: one line for each kind."""
+    cut_off = encode_request_header(ApiKey.METADATA, 12, 7, "raw")
+    not_served = encode_request_header(ApiKey.PRODUCE, 2, 7, "raw")
+    kinds = [b"\xff\xff\xff\xff", *(struct.pack(">i", len(body)) + body for body in (cut_off, not_served))]
+    for _ in range(100):
+        clients = [RawClient(broker.host, broker.port) for _ in kinds]
+        for client, kind in zip(clients, kinds, strict=True):
+            client.socket.sendall(kind)
+        for client in clients:
+            assert client.receive() == b""
+            client.socket.close()
+    assert broker.stop() == 0
+    warnings = [line for line in broker.log.read_text().splitlines() if " WARNING " in line]
+    assert len([line for line in warnings if "99 more such lines" in line]) == 3
+    assert len(warnings) == 6
