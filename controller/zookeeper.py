@@ -1,10 +1,8 @@
-"""The metadata store in a ZooKeeper ensemble; the only module that knows kazoo.
+"""The metadata store in a ZooKeeper ensemble. Only this module and `zookeeper_client` know kazoo.
 
     store = await ZooKeeperStore.connect("one:2181,two:2181/kafka", session_timeout_ms=18_000)
 
-- kazoo runs one thread that reads and writes the socket. Whatever it has to tell (answers, watches, changes
-  of state) goes to the event loop at once and in the order in which it came; its own worker threads are not
-  started.
+- The connection, its thread and its session are `ZooKeeperClient`'s.
 - The path behind the servers is where our tree begins; it is made if it does not exist. kazoo knows nothing
   of it.
 - Every change is a transaction, if only of one operation: one kind of answer to read, one kind of error.
@@ -19,18 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 from kazoo import exceptions
-from kazoo.client import KazooClient
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import EventType as KazooEvent
-from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
-from kazoo.retry import KazooRetry
+from kazoo.protocol.states import WatchedEvent, ZnodeStat
 
 from controller.metadata_store import (
     ANY_VERSION,
@@ -58,19 +51,12 @@ from controller.metadata_store import (
     Watch,
     WatchEvent,
 )
+from controller.zookeeper_client import ZooKeeperClient
 
 log = logging.getLogger(__name__)
 
 SILENCE = 2 / 3
 """The part of the session's time after which a request without an answer means: no connection."""
-FIRST_RETRY_S = 0.05
-LONGEST_RETRY_S = 1.0
-
-STATES = {
-    KazooState.CONNECTED: SessionState.CONNECTED,
-    KazooState.SUSPENDED: SessionState.SUSPENDED,
-    KazooState.LOST: SessionState.LOST,
-}
 EVENTS = {
     KazooEvent.CREATED: EventType.CREATED,
     KazooEvent.CHANGED: EventType.CHANGED,
@@ -85,7 +71,7 @@ ERRORS: dict[type[Exception], type[StoreError]] = {
     exceptions.NoChildrenForEphemeralsError: NoChildrenForEphemerals,
     exceptions.BadArgumentsError: InvalidPath,
     exceptions.SessionExpiredError: SessionExpired,
-    exceptions.ConnectionClosedError: SessionExpired,
+    exceptions.ConnectionClosedError: ConnectionLost,
     exceptions.ConnectionLoss: ConnectionLost,
     exceptions.OperationTimeoutError: ConnectionLost,
     exceptions.SessionMovedError: ConnectionLost,
@@ -94,33 +80,6 @@ ERRORS: dict[type[Exception], type[StoreError]] = {
 
 class CannotConnect(StoreError):
     """No server could be reached in time."""
-
-
-class _Loop:
-    """Looks like a queue of work to kazoo; puts it on the event loop, in order."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-
-    def put(self, work: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
-            self._loop.call_soon_threadsafe(work)
-
-
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
-    """kazoo's view of threads: callbacks go to the event loop instead of to workers."""
-
-    running = True
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self.callback_queue = self.completion_queue = _Loop(loop)
-
-    def start(self) -> None:
-        """There are no workers."""
-
-    def stop(self) -> None:
-        """There are no workers."""
 
 
 class _KazooWatch(NamedTuple):
@@ -142,30 +101,16 @@ class ZooKeeperStore:
         hosts, slash, chroot = servers.partition("/")
         if not hosts:
             raise ValueError(f"zookeeper.connect: {servers!r} names no server")
-        self.session_timeout_ms = session_timeout_ms
-        """What is asked for. The servers may grant less, or more."""
         self.state = SessionState.LOST
         self._chroot = f"/{chroot}".rstrip("/") if slash else ""
         self._loop = asyncio.get_running_loop()
         self._listeners: list[SessionListener] = []
-        self._session_id = 0
         self._kazoo_state = SessionState.LOST
         self._is_connected = asyncio.Event()
-        self._unanswered: deque[float] = deque()
-        """When each request that waits for its answer was made."""
+        self._unanswered: dict[asyncio.Future[Any], float] = {}
+        """The requests that wait for their answers, and when each was made, in that order."""
         self._silence_check: asyncio.TimerHandle | None = None
-        handler = _Handler(self._loop)
-        self._client = KazooClient(
-            hosts,
-            timeout=session_timeout_ms / 1000,
-            handler=handler,
-            connection_retry=KazooRetry(
-                max_tries=-1, delay=FIRST_RETRY_S, max_delay=LONGEST_RETRY_S, sleep_func=handler.sleep_func
-            ),
-        )
-        self._client.add_listener(
-            lambda state: handler.completion_queue.put(partial(self._heard, STATES[state]))
-        )
+        self._client = ZooKeeperClient(hosts, session_timeout_ms, self._heard, self._abandon)
 
     @classmethod
     async def connect(
@@ -173,7 +118,7 @@ class ZooKeeperStore:
     ) -> ZooKeeperStore:
         """A store that is connected; CannotConnect where that takes too long, ValueError for nonsense."""
         store = cls(servers, session_timeout_ms)
-        store._client.start_async()
+        store._client.start()
         timeout_ms = session_timeout_ms if connection_timeout_ms is None else connection_timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -190,7 +135,7 @@ class ZooKeeperStore:
     async def _make_chroot(self) -> None:
         parts = self._chroot.split("/")[1:]
         for depth in range(1, len(parts) + 1):
-            transaction = self._client.transaction()
+            transaction = self._client.kazoo.transaction()
             transaction.create("/" + "/".join(parts[:depth]))
             with suppress(NodeExists):
                 await self._answer(transaction.commit_async(), lambda results: _results(results, [""]))
@@ -199,28 +144,35 @@ class ZooKeeperStore:
 
     @property
     def session_id(self) -> int:
-        client_id = self._client.client_id
-        if client_id is not None:
-            self._session_id = client_id[0]
-        return self._session_id
+        return self._client.session_id
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """What a server has granted, which may be less or more than was asked for."""
+        return self._client.granted_timeout_ms
 
     def listen(self, listener: SessionListener) -> None:
         self._listeners.append(listener)
 
     async def close(self) -> None:
-        def stop() -> None:
-            with suppress(exceptions.WriterNotClosedException, OSError):
-                self._client.stop()
-                self._client.close()
-
         if self._silence_check is not None:
             self._silence_check.cancel()
-        await asyncio.to_thread(stop)
+        await self._client.close()
 
     def _heard(self, state: SessionState) -> None:
         """kazoo has another state."""
         self._kazoo_state = state
-        self._now_in(state)
+        if state is not self.state:
+            self._now_in(state)
+        if state is SessionState.LOST:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Whatever waits for its answer now: kazoo may have lost it."""
+        unanswered, self._unanswered = self._unanswered, {}
+        for future in unanswered:
+            if not future.done():
+                future.set_exception(ConnectionLost())
 
     def _now_in(self, state: SessionState) -> None:
         self.state = state
@@ -240,7 +192,8 @@ class ZooKeeperStore:
         self._silence_check = None
         if not self._unanswered:
             return
-        left_s = self._unanswered[0] + self._longest_silence_s - self._loop.time()
+        oldest_s = next(iter(self._unanswered.values()))
+        left_s = oldest_s + self._longest_silence_s - self._loop.time()
         if left_s > 0:
             self._check_silence_in(left_s)
         elif self.state is SessionState.CONNECTED:
@@ -256,20 +209,22 @@ class ZooKeeperStore:
     def get(self, path: str, watch: Watch | None = None) -> Awaitable[Node]:
         return self._ask(
             path,
-            lambda: self._client.get_async(self._theirs(path), self._watch(watch)),
+            lambda: self._client.kazoo.get_async(self._theirs(path), self._watch(watch)),
             lambda found: Node(found[0] or b"", _stat(found[1])),
         )
 
     def exists(self, path: str, watch: Watch | None = None) -> Awaitable[Stat | None]:
         return self._ask(
             path,
-            lambda: self._client.exists_async(self._theirs(path), self._watch(watch)),
+            lambda: self._client.kazoo.exists_async(self._theirs(path), self._watch(watch)),
             lambda stat: None if stat is None else _stat(stat),
         )
 
     def children(self, path: str, watch: Watch | None = None) -> Awaitable[list[str]]:
         return self._ask(
-            path, lambda: self._client.get_children_async(self._theirs(path), self._watch(watch)), sorted
+            path,
+            lambda: self._client.kazoo.get_children_async(self._theirs(path), self._watch(watch)),
+            sorted,
         )
 
     def create(
@@ -298,7 +253,7 @@ class ZooKeeperStore:
                 return self._refuse(InvalidPath(operation.path, index))
 
         def commit() -> Any:
-            transaction = self._client.transaction()
+            transaction = self._client.kazoo.transaction()
             for operation in operations:
                 self._add(transaction, operation)
             return transaction.commit_async()
@@ -334,12 +289,12 @@ class ZooKeeperStore:
     def _answer(self, asked: Any, answer: Callable[[Any], Any], path: str = "") -> asyncio.Future[Any]:
         """What kazoo will say, as an awaitable of this loop."""
         future = self._loop.create_future()
-        self._unanswered.append(self._loop.time())
+        self._unanswered[future] = self._loop.time()
         if self._silence_check is None:
             self._check_silence_in(self._longest_silence_s)
 
         def answered(asked: Any) -> None:
-            self._unanswered.popleft()
+            self._unanswered.pop(future, None)
             error = asked.exception
             if self.state is SessionState.SUSPENDED is not self._kazoo_state and not _is_lost(error):
                 self._now_in(self._kazoo_state)
@@ -399,4 +354,6 @@ def _store_error(error: Exception, path: str) -> StoreError:
     known = ERRORS.get(type(error))
     if known is not None:
         return known(path)
+    if not isinstance(error, exceptions.ZookeeperError):  # not a server's word, so it may have done it
+        return ConnectionLost(path)
     return StoreFailed(f"{path}: {type(error).__name__} {error}")

@@ -116,7 +116,7 @@ class OnZooKeeper:
         old = store.session_id
 
         def take_over() -> None:
-            client = KazooClient(self.address, client_id=store._client.client_id)
+            client = KazooClient(self.address, client_id=store._client.kazoo.client_id)
             client.start()
             client.stop()
             client.close()
