@@ -2,6 +2,7 @@
 
 - A topic comes with its configuration, its node and the first leaders of its partitions in one go. Its node
   and its configuration are one transaction, so there is no topic without its configuration.
+- The answer to CreateTopics has all of a topic's configuration, in the order of the names.
 - `validate_only` answers what would be done, and does nothing.
 - A topic named twice in a request is refused once, with INVALID_REQUEST.
 - One request makes at most `MOST_PARTITIONS`, as in Kafka 4; else all of it is refused.
@@ -119,7 +120,7 @@ def _create(
         error_message=None,
         num_partitions=len(assignments),
         replication_factor=len(assignments[0]),
-        configs=plan.rules.describe_topic(values),
+        configs=sorted(plan.rules.describe_topic(values), key=lambda config: config.name),
     )
 
 

@@ -191,7 +191,8 @@ class FetchSessions:
 
 
 def wanted_by(request: FetchRequest) -> list[Wanted]:
-    return [
+    """Of a partition that is named more than once, what is said last, where it is named first."""
+    wanted = [
         Wanted(
             topic.topic,
             topic.topic_id,
@@ -205,6 +206,7 @@ def wanted_by(request: FetchRequest) -> list[Wanted]:
         for topic in request.topics
         for partition in topic.partitions
     ]
+    return wanted if len(wanted) < 2 else list({one.key: one for one in wanted}.values())
 
 
 def forgotten_by(request: FetchRequest) -> list[PartitionKey]:

@@ -11,7 +11,7 @@ Rules:
 - What is answered here has records and may leave at once. What has to wait, is refused, diverges, or tells of
   aborted transactions is left to the handler, as if nobody had looked at it.
 - Followers and sessions are left to the handler: what they ask changes what the broker knows. So are
-  consumers that may be sent to a closer replica.
+  consumers that may be sent to a closer replica, and negative limits.
 - At most `MOST_HEADS` are remembered for a connection.
 """
 
@@ -125,6 +125,8 @@ class FetchStream:
             return
         if replica_of(route.version, decoded)[0] >= 0:
             return
+        if min(decoded.max_bytes, topics[0].partitions[0].partition_max_bytes) < 0:
+            return
         if decoded.rack_id and self._broker.sends_to_closest_replica:
             return
         parts = around_offset(decoded, route.version)
@@ -180,7 +182,7 @@ def head_of(opening: bytes, after_offset: bytes, route: Route, request: FetchReq
         topic.topic_id,
         wanted,
         Isolation.COMMITTED if committed else Isolation.HIGH_WATERMARK,
-        max(min(wanted.partition_max_bytes, request.max_bytes), 0),
+        min(wanted.partition_max_bytes, request.max_bytes),
         min(request.min_bytes, request.max_bytes) if request.max_wait_ms > 0 else 0,
         struct.Struct(f">ii{len(before_numbers)}sqqq{len(after_numbers)}s"),
         before_numbers,

@@ -31,6 +31,7 @@ from storage.appending import NO_GUARDS, Appended
 from storage.log import UnifiedLog
 from storage.log_manager import LogManager
 from storage.producer_state import Origin, VerificationGuard
+from storage.reading import check_offset
 from wire.api.leader_and_isr import LeaderAndIsrPartitionState
 from wire.errors import ErrorCode, KafkaError
 from wire.internal import INTERNAL_TOPICS
@@ -479,13 +480,18 @@ class ReplicaManager:
         broker_epoch: int,
         log_start_offset: int = -1,
     ) -> None:
-        """A follower has everything up to `offset`; KafkaError where it is none of this partition."""
+        """A follower has everything up to `offset`; KafkaError where it is none of this partition.
+
+        The offset must be in the log.
+        """
         leadership, others = partition.leadership, self.others
         log = partition.log
-        if leadership is None or not leadership.fetched(
+        if leadership is None or replica not in leadership.followers:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition} has no replica {replica}")
+        check_offset(log, offset)
+        leadership.fetched(
             replica, offset, log.log_end_offset, others.steady_ms(), broker_epoch, log_start_offset
-        ):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} has no replica {replica}")
+        )
         if partition.deletions:
             partition.look_at_deletions()
         wider = leadership.expansion(replica, log.high_watermark)

@@ -3,7 +3,8 @@
 Rules (conformance 63-65):
 - By time: the first record in offset order whose timestamp is not below the one asked for, found inside
   its batch even where the batch is compressed and its timestamps are in no order.
-- The record with the largest timestamp: the first one that has it.
+- The record with the largest timestamp: the first one that has it. Where none has a timestamp (all have -1),
+  that is the first record there is.
 - The time index says where to begin: in a segment, everything up to an entry's offset is no later than
   its timestamp. It is a hint, the batches decide.
 - With the offset goes the leader epoch it was written in; -1 where that is not known.
@@ -90,7 +91,7 @@ def _of_largest(log: UnifiedLog) -> FoundOffset | None:
         key=itemgetter(0),
     )
     if largest < 0:
-        return None
+        begin = max(segment.base_offset, log.log_start_offset)
     found = None
     for header, record in _records(segment, begin, largest):
         if record.offset >= log.log_start_offset and (found is None or record.timestamp > found.timestamp):

@@ -19,6 +19,7 @@ NEVER_UNKNOWN = "an unknown error helps nobody, and has made clients write twice
 ONE_KIND = "two kinds of topics would share their metrics' names, within one request as well"
 KRAFT_FEATURES = "most features belong to KRaft and to groups that are not served; epochs are as they come"
 NO_TOPIC = "the topic of this id is gone, whatever else has its name"
+DELETED = "a record that was deleted is not the one with the largest timestamp"
 WHOLE = "no batch is cut off at the end, which leaves room for another partition"
 
 
@@ -88,6 +89,14 @@ DIFFERENCES: list[Difference] = [
         reason="of a batch header and CRC are checked, its records where the topic or a setting asks for it",
     ),
     Difference(
+        "transactional_records_without_an_id",
+        "* transactional control of a producer with an id",
+        "*.error_code",
+        19,
+        87,
+        "what cannot be stored is refused before the coordinator is asked",
+    ),
+    Difference(
         "produce_what_is_not_right",
         "Fetch*",
         "*.max_timestamp",
@@ -120,6 +129,17 @@ DIFFERENCES: list[Difference] = [
         ANYTHING,
         f"read as uncommitted; Kafka: UNKNOWN_SERVER_ERROR, and {NEVER_UNKNOWN}",
     ),
+    *same(
+        "fetches_that_are_odd",
+        ("* a follower that is none*", "*.current_leader*", ANYTHING, ANYTHING),
+        reason="who leads is not told beside an error, but by Metadata",
+    ),
+    *same(
+        "committed_data_below_the_log_start",
+        ("Fetch * after 1 from *", "last_stable_offset", 0, 1),
+        ("ListOffsets * after 1", "*.offset", 0, 1),
+        reason="no offset below the log start can be read; Kafka tells where the first batch begins",
+    ),
     Difference("limits_of_a_fetch", "* 3300 in all, 2500 each", "batches", "[2, 0, 0]", "[2, 1, 0]", WHOLE),
     Difference(
         "fetch_sessions",
@@ -151,8 +171,9 @@ DIFFERENCES: list[Difference] = [
         "*",
         ANYTHING,
         ANYTHING,
-        "a record that was deleted is not the one with the largest timestamp",
+        DELETED,
     ),
+    Difference("offsets_where_no_record_has_a_time", "* deleted", "*", ANYTHING, ANYTHING, DELETED),
     # Groups
     Difference("*", "FindCoordinator*", "error_message", TEXT, NO_TEXT, "Kafka says NONE"),
     # Configurations

@@ -195,3 +195,23 @@ def list_config_resources(talk: Conversation) -> None:
             others = [one for one in reply.config_resources if one.resource_type not in (TOPIC, GROUP)]
             reply.config_resources = others + talk.own(reply.config_resources, "resource_name")
             talk.note(f"ListConfigResources v{version} {kinds}", reply)
+
+
+@script
+def keys_asked_for_twice(talk: Conversation) -> None:
+    talk.create("t", retention_ms=12345)
+    for version in talk.versions("DescribeConfigs"):
+        for kind, name in (
+            (TOPIC, talk.name("t")),
+            (BROKER, "1"),
+            (GROUP, talk.name("g")),
+            (CLIENT_METRICS, "m"),
+        ):
+            keys = {
+                TOPIC: ("retention.ms", "cleanup.policy"),
+                BROKER: ("log.retention.ms", "num.replica.fetchers"),
+                GROUP: ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"),
+                CLIENT_METRICS: ("interval.ms", "match"),
+            }[kind]
+            for order in ((keys[0], keys[0]), (keys[1], keys[0], keys[1]), ("no", "no")):
+                talk.ask("DescribeConfigs", version, f"{kind} {order}", resources=[asked(kind, name, *order)])

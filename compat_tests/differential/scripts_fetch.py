@@ -248,3 +248,133 @@ def a_topic_that_goes_while_it_is_read(talk: Conversation) -> None:
     by_name.fetch("after it came again", 2)
     by_id.fetch("after it came again", 2)
     fetch(talk, 13, "by the old id", wanted(talk, 13, "t", topic_id=old_id))
+
+
+@script
+def fetches_that_are_odd(talk: Conversation) -> None:
+    """A partition more than once, negative limits, followers that are none."""
+    topic_id = talk.create("t", 3)
+    talk.produce("t", batch(b"a" * 100), batch(b"b" * 100))
+    talk.produce("t", batch(b"c" * 100), partition=1)
+    for version in talk.versions("Fetch"):
+        if version > 17:
+            continue
+
+        def want(*partitions: int, version: int = version, **more: Any) -> dict[str, Any]:
+            return wanted(talk, version, "t", *partitions, topic_id=topic_id, **more)
+
+        def order(label: str, *topics: dict[str, Any], version: int = version, **more: Any) -> None:
+            """Which partitions, and in which order."""
+            reply = fetch(talk, version, label, *topics, **more)
+            rows = [
+                (one.partition_index, one.error_code, len(list(stored(bytes(one.records or b"")))))
+                for topic in reply.responses
+                for one in topic.partitions
+            ]
+            talk.note(f"v{version} {label}, order", {"rows": str(rows)})
+
+        order("twice", want(0, 0))
+        order("twice, apart", want(0), want(1), want(0, offset=1))
+        order("twice, first out of range", want(0, offset=9), want(0))
+        order("twice, last out of range", want(0), want(0, offset=9))
+        order("twice, unknown", want(9, 9))
+        order("no limit below zero", want(0, 1, limit=-1))
+        order("no limit below zero, second", want(0), want(1, limit=-1))
+        order("least limit", want(0, limit=-(2**31)))
+        order("least limit at the end", want(0, limit=-1, offset=2))
+        order("least limit out of range", want(0, limit=-1, offset=9))
+        order("in all -1", want(0, 1), max_bytes=-1)
+        order("in all -1, first is empty", want(2, 0, 1), max_bytes=-1)
+        order("in all -1, limit -1", want(0, 1, limit=-1), max_bytes=-1)
+        order("everything negative", want(0, limit=-5), max_bytes=-5, min_bytes=-5, max_wait_ms=-5)
+        follower = {"replica_id": 7} if version < 15 else {"replica_state": {"replica_id": 7}}
+        order("a follower that is none", want(0), **follower)
+        order("a follower that is none, unknown partition", want(9), **follower)
+        order("a follower that is none, out of range", want(0, offset=9), **follower)
+        order("a follower that is none, twice", want(0, 0), **follower)
+        if version >= 9:
+            order("a follower that is none, epoch", want(0, current_leader_epoch=9), **follower)
+
+
+@script
+def one_partition_twice_in_a_session(talk: Conversation) -> None:
+    talk.create("t", 2)
+    talk.produce("t", batch(b"a"), batch(b"b"))
+    for version in (7, 12):
+        session = Session(talk, version, {})
+        session.fetch("twice", 0, session.want("t", 0), session.want("t", 1), session.want("t", 0, offset=1))
+        session.fetch("twice again", 1, session.want("t", 0, 0))
+        session.fetch("nothing", 2)
+
+
+@script
+def committed_data_below_the_log_start(talk: Conversation) -> None:
+    """A transaction that is open, and whose first records are deleted."""
+    topic_id = talk.create("t")
+    transactional_id = talk.name("id")
+    talk.until(lambda reply: reply.error_code == 0, "FindCoordinator", 3, key=transactional_id, key_type=1)
+    producer = talk.until(
+        lambda reply: reply.error_code == 0,
+        "InitProducerId",
+        1,
+        transactional_id=transactional_id,
+        transaction_timeout_ms=60_000,
+    )
+    whose = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    talk.until(
+        lambda reply: all(
+            one.partition_error_code == 0
+            for one in reply.results_by_topic_v3_and_below[0].results_by_partition
+        ),
+        "AddPartitionsToTxn",
+        1,
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[{"name": talk.name("t"), "partitions": [0]}],
+    )
+    for number, values in enumerate(((b"1", b"2"), (b"3",))):
+        records = batch(*values, transactional=True, base_sequence=2 * number, **whose)
+        talk.quietly(
+            "Produce",
+            9,
+            transactional_id=transactional_id,
+            acks=-1,
+            timeout_ms=10_000,
+            topic_data=[{"name": talk.name("t"), "partition_data": [{"index": 0, "records": records}]}],
+        )
+    talk.produce("t", batch(b"plain"))
+    for upto in (1, 3, 4):
+        rows = [{"partition_index": 0, "offset": upto}]
+        topics = [{"name": talk.name("t"), "partitions": rows}]
+        talk.ask("DeleteRecords", 2, f"to {upto}", topics=topics, timeout_ms=10_000)
+        for isolation in (0, 1):
+            row = {"partition_index": 0, "timestamp": -1}
+            topics = [{"name": talk.name("t"), "partitions": [row]}]
+            talk.ask(
+                "ListOffsets",
+                5,
+                f"isolation {isolation} after {upto}",
+                replica_id=-1,
+                isolation_level=isolation,
+                topics=topics,
+            )
+            for offset in (0, upto, 4):
+                label = f"isolation {isolation} after {upto} from {offset}"
+                reply = talk.quietly(
+                    "Fetch",
+                    13,
+                    max_wait_ms=0,
+                    min_bytes=0,
+                    max_bytes=LARGE,
+                    isolation_level=isolation,
+                    topics=[wanted(talk, 13, "t", offset=offset, topic_id=topic_id)],
+                )
+                [found] = reply.responses[0].partitions
+                shown = {
+                    name: getattr(found, name)
+                    for name in ("error_code", "high_watermark", "last_stable_offset", "log_start_offset")
+                }
+                aborted = found.aborted_transactions
+                talk.note(f"Fetch {label}", {**shown, "aborted": None if aborted is None else len(aborted)})
+    talk.ask("EndTxn", 1, "", transactional_id=transactional_id, committed=False, **whose)

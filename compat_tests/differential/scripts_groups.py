@@ -182,3 +182,35 @@ def a_group_whose_topic_is_deleted(talk: Conversation) -> None:
     )
     talk.ask("DescribeGroups", 5, groups=[talk.name("g")])
     commit(talk, 8, "after", "g", [offset(0, 5)])
+
+
+@script
+def joins_that_are_answered_at_once(talk: Conversation) -> None:
+    """Which of the names in a reply is null, which is empty (conformance 71)."""
+    prepare(talk)
+    plain: dict[str, Any] = {
+        "member_id": "",
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b""}],
+    }
+    for version in talk.versions("JoinGroup"):
+        wrong: dict[str, dict[str, Any]] = {
+            "no name": {"group_id": ""},
+            "short session": {"session_timeout_ms": 1},
+            "unknown member": {"member_id": "somebody"},
+            "no protocols": {"protocols": []},
+            "no protocol type": {"protocol_type": ""},
+        }
+        for label, fields in wrong.items():
+            asked = {"group_id": talk.name(f"v{version}"), **plain, **fields}
+            talk.ask("JoinGroup", version, label, **asked)
+        first = talk.quietly("JoinGroup", version, group_id=talk.name(f"m{version}"), **plain)
+        talk.learn(first.member_id, "<member>")
+        if first.leader:
+            talk.learn(first.leader, "<member>")
+        talk.note(f"JoinGroup v{version} first", first)
+        again = {**plain, "group_id": talk.name(f"m{version}"), "member_id": first.member_id}
+        talk.ask("JoinGroup", version, "again", **again)
+        talk.ask("JoinGroup", version, "other protocol", **{**again, "protocol_type": "connect"})

@@ -134,3 +134,26 @@ def ends_of_epochs(talk: Conversation) -> None:
             row = {"partition": 0, "leader_epoch": 0, "current_leader_epoch": epoch}
             topics = [{"topic": talk.name("t"), "partitions": [row]}]
             talk.ask("OffsetForLeaderEpoch", version, f"current {epoch}", topics=topics)
+
+
+@script
+def offsets_where_no_record_has_a_time(talk: Conversation) -> None:
+    """The largest timestamp is that of the first record then, and -1."""
+    timeless = [BatchBuilder() for _ in range(3)]
+    for number, builder in enumerate(timeless):
+        for _ in range(2):
+            builder.append(b"k", b"%d" % number, timestamp_ms=-1)
+    talk.create("timeless")
+    talk.create("mixed")
+    talk.produce("timeless", *(builder.build() for builder in timeless))
+    talk.produce("mixed", timeless[0].build(), out_of_order(0), timeless[1].build())
+    for version in talk.versions("ListOffsets"):
+        for name in ("timeless", "mixed"):
+            for timestamp in (*SPECIAL[:4], 0, 1):
+                list_offsets(talk, version, f"{name} at {timestamp}", name, timestamp)
+    delete_records(talk, 2, "one of them", {"timeless": {0: 1}})
+    list_offsets(talk, 9, "timeless at -3, one deleted", "timeless", -3)
+    delete_records(talk, 2, "a batch of them", {"timeless": {0: 3}})
+    list_offsets(talk, 9, "timeless at -3, a batch deleted", "timeless", -3)
+    delete_records(talk, 2, "all of them", {"timeless": {0: -1}})
+    list_offsets(talk, 9, "timeless at -3, all deleted", "timeless", -3)

@@ -105,9 +105,9 @@ def produce_without_an_answer(talk: Conversation) -> None:
     read_back(talk, "t")
 
 
-def with_header(**changes: Any) -> bytes:
+def with_header(data: bytes | None = None, **changes: Any) -> bytes:
     """A batch whose header says something else, with a CRC that is right."""
-    data = batch(b"one", b"two")
+    data = batch(b"one", b"two") if data is None else data
     header = BatchHeader.parse(data)._replace(**changes)
     return assembled(header.base_offset, header.leader_epoch, header[5:], data[61:])
 
@@ -353,3 +353,58 @@ def producer_ids(talk: Conversation) -> None:
             talk.note(f"InitProducerId v{version} {label}", reply)
         asked = {"transactional_id": "", "transaction_timeout_ms": 60_000}
         talk.ask("InitProducerId", version, "an empty transactional id", **asked)
+
+
+@script
+def transactional_records_without_an_id(talk: Conversation) -> None:
+    """Who may write them is asked before the records are looked at."""
+    talk.create("t", 2)
+    of_producer: dict[str, Any] = {"producer_id": 4000, "producer_epoch": 0, "base_sequence": 0}
+    plain, transactional = batch(), batch(transactional=True, **of_producer)
+    marked = {
+        "control": with_header(attributes=0x20),
+        "transactional": transactional,
+        "transactional control": with_header(attributes=0x30),
+        "transactional control of a producer": with_header(transactional, attributes=0x30),
+    }
+    for version in (3, 8, 11):
+        for label, records in marked.items():
+            produce(talk, label, "t", records, version)
+            rows = [{"index": 0, "records": plain}, {"index": 1, "records": records}]
+            topics = [{"name": talk.name("t"), "partition_data": rows}]
+            talk.ask("Produce", version, f"{label} beside", acks=-1, timeout_ms=10_000, topic_data=topics)
+            rows = [{"index": 9, "records": records}]
+            topics = [{"name": talk.name("t"), "partition_data": rows}]
+            talk.ask("Produce", version, f"{label} nowhere", acks=-1, timeout_ms=10_000, topic_data=topics)
+            talk.ask(
+                "Produce",
+                version,
+                f"{label} with an id",
+                acks=-1,
+                timeout_ms=10_000,
+                transactional_id=talk.name("id"),
+                topic_data=produced(talk, "t", records),
+            )
+    read_back(talk, "t")
+
+
+@script
+def topics_without_partitions(talk: Conversation) -> None:
+    topic_id = talk.create("t", 2)
+    for version in talk.versions("Produce"):
+        if version < 3:
+            continue
+        empty, other = (
+            ({"topic_id": topic_id}, {"topic_id": NOBODY})
+            if version >= 13
+            else ({"name": talk.name("t")}, {"name": talk.name("no")})
+        )
+        good = {**empty, "partition_data": [{"index": 0, "records": batch()}]}
+        for label, topics in {
+            "one": [{**empty, "partition_data": []}],
+            "unknown": [{**other, "partition_data": []}],
+            "beside": [{**other, "partition_data": []}, good],
+            "in parts": [{**good, "partition_data": [{"index": one, "records": batch()}]} for one in (0, 1)],
+            "twice": [good, {**empty, "partition_data": []}],
+        }.items():
+            talk.ask("Produce", version, label, acks=-1, timeout_ms=10_000, topic_data=topics)

@@ -280,3 +280,22 @@ def a_topic_made_anew(talk: Conversation) -> None:
     talk.note("ids", {"are_different": first != second})
     talk.learn(first, "<old id>")
     talk.ask("Metadata", 12, "by the old id", topics=[{"topic_id": first, "name": None}])
+
+
+@script
+def configurations_of_new_topics_in_order(talk: Conversation) -> None:
+    for version in talk.versions("CreateTopics"):
+        if version < 5:
+            continue
+        given = [
+            {"name": "segment.bytes", "value": "2000000"},
+            {"name": "cleanup.policy", "value": "compact"},
+        ]
+        for label, configs in {"plain": [], "given": given}.items():
+            for only in (True, False):
+                name = talk.name(f"{label}-{version}")
+                reply = talk.quietly(
+                    "CreateTopics", version, topics=[topic(name, configs=configs)], validate_only=only
+                )
+                names = ",".join(one.name for one in reply.topics[0].configs)
+                talk.note(f"{label} v{version} {only}", {"names": names})

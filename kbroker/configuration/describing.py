@@ -8,7 +8,8 @@ As in Kafka 4.3, entry by entry:
 - A broker's unknown key has an unknown type and no visible value, since it may be a secret.
 - A key that a dynamic layer cannot alter is read-only. So is one for a single listener.
 - The broker "" is all brokers: what is stored for them, as it is stored, and nothing else.
-- A name that is not known is left out; no names, or an empty list of them, means all.
+- A name that is not known is left out, one that is given twice counts once; no names, or an empty list of
+  them, means all.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def describe_broker(configuration: Configuration, names: Collection[str] | None 
     known = dict.fromkeys(BROKER_KEYS)
     for _, layer in configuration.layers:
         known |= dict.fromkeys(layer)
-    return [_broker_entry(configuration, name) for name in (names or known) if name in known]
+    return [_broker_entry(configuration, name) for name in dict.fromkeys(names or known) if name in known]
 
 
 def describe_all_brokers(configuration: Configuration, names: Collection[str] | None = None) -> list[Entry]:
@@ -119,7 +120,7 @@ def _of_layers(name: str, note: Key | None, value: str | None, synonyms: tuple[S
 
 
 def _chosen(notes: Mapping[str, Key], names: Collection[str] | None) -> Iterator[Key]:
-    return (notes[name] for name in (names or notes) if name in notes)
+    return (notes[name] for name in dict.fromkeys(names or notes) if name in notes)
 
 
 def _entry(note: Key, value: str | None, synonyms: tuple[Synonym, ...]) -> Entry:

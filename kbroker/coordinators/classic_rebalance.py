@@ -156,7 +156,7 @@ def generation_for(group: ClassicGroup, member: Member) -> JoinGroupResponse:
         error_code=ErrorCode.NONE,
         generation_id=group.generation,
         protocol_type=group.protocol_type,
-        protocol_name=group.protocol_name or "",
+        protocol_name=group.protocol_name,
         leader=group.leader or "",
         member_id=member.member_id,
         members=members,

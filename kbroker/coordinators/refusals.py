@@ -42,8 +42,8 @@ def refused(response: object, error: ErrorCode) -> object:
 
 
 def join_refused(error: ErrorCode, member_id: str = "") -> JoinGroupResponse:
-    """No protocol name is the empty string: before version 7 there is no null."""
-    return JoinGroupResponse(error_code=error, protocol_name="", leader="", member_id=member_id, members=[])
+    """Without a protocol's name; before version 7 there is no null, and the handler makes it empty."""
+    return JoinGroupResponse(error_code=error, protocol_name=None, leader="", member_id=member_id, members=[])
 
 
 def sync_refused(error: ErrorCode) -> SyncGroupResponse:

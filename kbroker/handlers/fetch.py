@@ -5,7 +5,8 @@
 - The reply leaves at once if it has `min_bytes`, an error, or a divergence, or may not wait. Otherwise it is
   parked with the partitions it asked for, and read again when enough has become visible or the time is over
   (conformance 55).
-- The first partition with data gives at least one whole batch, whatever the limits say (56).
+- The first partition with data gives at least one whole batch, whatever the limits say (56). But where there
+  is something to read, a negative limit is UNKNOWN_SERVER_ERROR, as in Kafka.
 - Of what a follower asks for in a session, only that is read which may have news for it
   (`kbroker.follower_sessions`).
 - A follower that is throttled (`kbroker.replication_quota`) gets no records while too much is sent.
@@ -31,7 +32,7 @@ from kbroker.fetch_sessions import NOTHING_TOLD, Plan, Session, Wanted
 from kbroker.follower_sessions import FollowerSession
 from kbroker.replica_manager import HostedPartition
 from storage.log import UnifiedLog
-from storage.reading import Isolation, ReadResult, check_offset
+from storage.reading import Isolation, ReadResult
 from wire.api.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -139,7 +140,7 @@ class _Fetching:
             data = self._read_partition(wanted, room, is_first=not size)
             self._found.append(data)
             length = len(data.records or b"")
-            room -= length
+            room = max(room - length, 0)
             size += length
             if data.preferred_read_replica >= 0 or data.diverging_epoch is not None:
                 self.may_leave = True
@@ -178,7 +179,6 @@ class _Fetching:
             if diverging is not None:
                 return _answer(wanted, partition, diverging=diverging)
             if self._replica_id >= 0 and self._is_new:
-                check_offset(partition.log, wanted.fetch_offset)
                 self._broker.replicas.fetched(
                     partition,
                     self._replica_id,
@@ -186,12 +186,19 @@ class _Fetching:
                     self._replica_epoch,
                     wanted.log_start_offset,
                 )
-            limit = max(min(wanted.max_bytes, room), 0)
+            limit = min(wanted.max_bytes, room)
+            is_negative = limit < 0
             if self._must_wait(partition):
                 limit, is_first = 0, False
             result = partition.log.read(
-                wanted.fetch_offset, limit, self._isolation, min_one_batch=is_first, part_from=PART_BYTES
+                wanted.fetch_offset,
+                max(limit, 0),
+                self._isolation,
+                min_one_batch=is_first or is_negative,
+                part_from=PART_BYTES,
             )
+            if is_negative and result.records:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a limit of {limit} bytes")
             return _records_answer(wanted, result, self._isolation)
         except KafkaError as error:
             return PartitionData(

@@ -7,6 +7,8 @@
 - Each partition has its own outcome. Internal topics are not for clients (20); acks must be -1, 0 or 1 (27);
   too few in-sync replicas refuse before the append (33), and after it if they become too few while it waits.
   Replicas are waited for as long as the request allows.
+- Transactional records without a transactional id are refused with everything else of the request, before
+  anything is looked at.
 - A batch that begins a transaction in its partition waits until the transaction's coordinator has been asked:
   up to v11 whether the partition was added, from v12 on to add it (conformance 42, KIP-890). Until then the
   connection's next Produce waits, too: batches keep their order.
@@ -28,11 +30,12 @@ from wire.api.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from wire.errors import ErrorCode, KafkaError
 from wire.primitives import Buffer
-from wire.record_batch import BatchHeader
+from wire.record_batch import HEADER_SIZE, MAGIC, BatchHeader
 from wire.record_validation import InvalidBatch
 
 if TYPE_CHECKING:
@@ -65,6 +68,23 @@ def refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:
         ]
 
 
+def lacks_transactional_id(request: ProduceRequest) -> KafkaError | None:
+    """Why a request that names no transactional id may not write transactional batches, if it has one."""
+    if request.transactional_id is None and any(
+        is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data
+    ):
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    return None
+
+
+def is_transactional(records: Buffer | None) -> bool:
+    """What the first batch says, if it is whole."""
+    if records is None or len(records) < HEADER_SIZE:
+        return False
+    header = BatchHeader.parse(records)
+    return header.magic == MAGIC and header.is_transactional and header.size <= len(records)
+
+
 class _InFlight:
     """One Produce from its arrival to its reply."""
 
@@ -88,9 +108,9 @@ class _InFlight:
         self._broker = broker
         self._version = context.api_version
         self._acks = request.acks
-        self._transactional_id = request.transactional_id
+        self._transactional_id = request.transactional_id or ""
         self._now_ms = broker.now_ms()
-        self._responses: list[TopicProduceResponse] = []
+        self._responses: dict[tuple[str, bytes], TopicProduceResponse] = {}
         self._pending = 1
         """Partitions without an outcome, and one for the request itself until all is staged."""
         self._failed: str | None = None
@@ -102,25 +122,36 @@ class _InFlight:
     def stage(self, request: ProduceRequest) -> None:
         """The first phase, but for the write itself."""
         replicas = self._broker.replicas
+        refusal = lacks_transactional_id(request)
         for topic in request.topic_data:
+            if not topic.partition_data:
+                continue
             name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if self._version >= FIRST_VERSION_WITH_TOPIC_IDS:
                 name, unknown = replicas.topic_name(topic.topic_id) or "", ErrorCode.UNKNOWN_TOPIC_ID
-            answers: list[PartitionProduceResponse] = []
-            self._responses.append(
-                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-            )
+            answers = self._answers_for(topic)
             for data in topic.partition_data:
                 answer = PartitionProduceResponse(index=data.index, error_code=0, base_offset=-1)
                 answers.append(answer)
                 self._pending += 1
                 try:
+                    if refusal is not None:
+                        raise refusal
                     if not name:
                         raise KafkaError(unknown)
                     self._stage_partition(name, data, answer)
                 except KafkaError as error:
                     self._refuse(answer, error)
         self._one_done()
+
+    def _answers_for(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
+        """A topic that is named more than once is answered once."""
+        key = topic.name, topic.topic_id
+        if key not in self._responses:
+            self._responses[key] = TopicProduceResponse(
+                name=topic.name, topic_id=topic.topic_id, partition_responses=[]
+            )
+        return self._responses[key].partition_responses
 
     def _stage_partition(
         self, topic: str, data: PartitionProduceData, answer: PartitionProduceResponse
@@ -137,8 +168,6 @@ class _InFlight:
     ) -> bool:
         """Whether the coordinator is asked first, and the batch appended by `_verified`."""
         broker, joins = self._broker, self._version >= FIRST_VERSION_THAT_JOINS
-        if self._transactional_id is None:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         producers = partition.log.producers
         if not joins and not producers.verify_transactions:
             return False
@@ -234,7 +263,7 @@ class _InFlight:
         if self._timer is not None:
             self._timer.cancel()
         if self._acks != 0:
-            self.parked.complete(ProduceResponse(responses=self._responses))
+            self.parked.complete(ProduceResponse(responses=list(self._responses.values())))
         elif self._failed:
             self.parked.complete(HangUp(f"a Produce with acks=0 failed: {self._failed}"))
         else:

@@ -69,6 +69,8 @@ def test_a_topic_comes_with_leaders_configuration_and_an_id() -> None:
     (topic,) = world.create(a_topic("t", 3, 2, configs={"retention.ms": "1000"})).topics
     assert (topic.error_code, topic.num_partitions, topic.replication_factor) == (0, 3, 2)
     assert topic.topic_id == world.state.topics["t"].topic_id != ZERO_UUID
+    names = [config.name for config in topic.configs or []]
+    assert names == sorted(names)
     values = {config.name: config.value for config in topic.configs or []}
     assert values == {**DEFAULTS, "retention.ms": "1000"}
     assert [world.assignment("t", p).replicas for p in range(3)] == [(1, 2), (2, 3), (3, 1)]

@@ -102,6 +102,22 @@ def test_an_offset_comes_with_the_epoch_it_was_written_in(disk: SimulatedDisk) -
     assert log.offset_for_timestamp(LATEST) == FoundOffset(2, -1, 5)
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_where_no_record_has_a_timestamp_the_first_one_has_the_largest(
+    disk: SimulatedDisk, codec: Codec
+) -> None:
+    """As Kafka 4.3.1 answers, but for records that were deleted."""
+    log = new_log(disk, SMALL)
+    for _ in range(20):
+        append(log, batch("a", "b", timestamps=[-1, -1], codec=codec))
+    assert log.offset_for_timestamp(MAX_TIMESTAMP) == FoundOffset(0, -1, 0)
+    assert log.offset_for_timestamp(0) == NOTHING
+    log.delete_records_before(3)
+    assert log.offset_for_timestamp(MAX_TIMESTAMP) == FoundOffset(3, -1, 0)
+    log.delete_records_before(40)
+    assert log.offset_for_timestamp(MAX_TIMESTAMP) == NOTHING
+
+
 def test_deleted_records_are_not_found(disk: SimulatedDisk) -> None:
     log = with_times(disk, [10, 90, 30], [40, 20], [60])
     log.delete_records_before(2)

@@ -201,7 +201,7 @@ def test_a_replica_that_is_not_assigned_cannot_follow(tmp_path: Path) -> None:
             replica_id=3, max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[wanted])]
         )
         answer = (await cluster.ask(1, request, 12)).responses[0].partitions[0]
-        assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert not answer.records
 
     run(test, tmp_path)

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from kbroker.coordinators.classic_group import GroupConfig
 from kbroker.coordinators.groups import Groups
 from kbroker.coordinators.step import Step, TimerKey
+from kbroker.handlers.join_group import in_version
 from wire.api.delete_groups import DeleteGroupsRequest
 from wire.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from wire.api.heartbeat import HeartbeatRequest
-from wire.api.join_group import JoinGroupRequest
+from wire.api.join_group import JoinGroupRequest, JoinGroupResponse
 from wire.api.leave_group import LeaveGroupRequest
 from wire.api.list_groups import ListGroupsRequest, ListGroupsResponse
 from wire.api.offset_commit import OffsetCommitRequest
@@ -102,6 +103,8 @@ class Driver:
             assert isinstance(token, Asked)
             assert token.is_parked, f"answered twice: {token}"
             token.reply = response
+            if isinstance(response, JoinGroupResponse):
+                token.reply = in_version(token.version, response)
         self.notes.extend(step.notes)
 
     def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:

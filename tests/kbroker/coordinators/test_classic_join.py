@@ -82,6 +82,7 @@ def test_a_member_that_does_not_fit_is_refused(driver: Driver, case: str, versio
     reply = driver.ask(request, version).reply
     assert reply.error_code == error
     assert reply.member_id == request.member_id
+    assert reply.protocol_name == (None if version >= 7 else "")
     encode(reply, version)
     assert state(driver) == "Dead"
 

@@ -146,3 +146,18 @@ def test_a_broker_hears_at_once_what_is_altered(speaker: Speaker) -> None:
         assert value(speaker, "quick")[0] == str(50_000 + round_number)
     assert speaker.alter(GROUP, "quick", (TIMEOUT, DELETE, None)).error_code == 0
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "keys"),
+    [
+        (BROKER, "1", ("log.retention.ms", "num.io.threads")),
+        (GROUP, "g", (TIMEOUT, "consumer.heartbeat.interval.ms")),
+        (CLIENT_METRICS, "m", ("interval.ms", "match")),
+    ],
+)
+def test_a_key_that_is_asked_for_twice_is_told_once(
+    speaker: Speaker, kind: int, name: str, keys: tuple[str, str]
+) -> None:
+    described = speaker.describe(kind, name, *keys, *keys)
+    assert sorted(config.name for config in described.configs) == sorted(keys)

@@ -89,6 +89,34 @@ def test_the_log_end_is_empty_and_beyond_it_is_out_of_range(hosting: Hosting) ->
     assert fetch(hosting, 0, max_wait_ms=LONG_MS).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_of_a_partition_that_is_named_twice_the_last_counts_in_the_place_of_the_first(
+    hosting: Hosting,
+) -> None:
+    hosting.host()
+    hosting.host("u")
+    for data in (b"a", b"b"):
+        produce(hosting, batch(data))
+    request = fetch_request(("t", 0, 9), ("u", 0, 0), ("t", 0, 1))
+    for session_epoch in (-1, 0):
+        request.session_epoch = session_epoch
+        reply = hosting.ask(request, ApiKey.FETCH, 12)
+        found = [(topic.topic, one.error_code) for topic in reply.responses for one in topic.partitions]
+        assert found == [("t", 0), ("u", 0)]
+        assert offsets(reply.responses[0].partitions[0]) == [1]
+
+
+@pytest.mark.parametrize("limits", [{"partition_max_bytes": -1}, {"max_bytes": -(2**31)}], ids=str)
+def test_a_negative_limit_is_an_error_where_there_is_something_to_read(
+    hosting: Hosting, limits: dict[str, int]
+) -> None:
+    hosting.host()
+    produce(hosting, batch())
+    answer = fetch(hosting, 0, **limits)
+    assert (answer.error_code, answer.records) == (ErrorCode.UNKNOWN_SERVER_ERROR, b"")
+    assert fetch(hosting, 1, **limits).error_code == 0
+    assert fetch(hosting, 9, **limits).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
 def park(hosting: Hosting, *wanted: tuple[str, int, int], **options: Any) -> RawClient:
     """A client whose fetch is known to wait."""
     client = hosting.connect()

@@ -110,6 +110,29 @@ def test_an_unknown_topic_or_partition_is_an_error_of_its_own(hosting: Hosting) 
     assert codes == [0, 3, 3]
 
 
+@pytest.mark.parametrize("version", [3, 8, 12])
+def test_transactional_records_without_an_id_refuse_the_whole_request(hosting: Hosting, version: int) -> None:
+    """Also where nothing else is asked of it: in a partition that is not there."""
+    hosting.host()
+    transactional = batch(transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    request = produce_request(("t", 0, batch()), ("t", 7, transactional))
+    [topic] = hosting.ask(request, ApiKey.PRODUCE, version).responses
+    assert [(one.index, one.error_code) for one in topic.partition_responses] == [(0, 53), (7, 53)]
+    assert stored(hosting) == b""
+
+
+def test_a_topic_is_answered_once_and_one_without_partitions_not_at_all(hosting: Hosting) -> None:
+    hosting.host()
+    empty = TopicProduceData(name="t", partition_data=[])
+    unknown = TopicProduceData(name="u", partition_data=[])
+    request = produce_request(("t", 0, batch()), ("t", 5, batch()))
+    request.topic_data = [unknown, *request.topic_data, empty]
+    [topic] = hosting.ask(request, ApiKey.PRODUCE, 9).responses
+    assert [(one.index, one.error_code) for one in topic.partition_responses] == [(0, 0), (5, 3)]
+    request.topic_data = [empty, unknown]
+    assert hosting.ask(request, ApiKey.PRODUCE, 9).responses == []
+
+
 def test_internal_topics_are_not_for_clients(hosting: Hosting) -> None:
     """conformance 20"""
     hosting.host("__consumer_offsets")
@@ -118,6 +141,8 @@ def test_internal_topics_are_not_for_clients(hosting: Hosting) -> None:
 
 
 def malformed() -> Iterator[tuple[str, bytes | None, ErrorCode]]:
+    from wire.record_batch import assembled
+
     good = batch(b"a", b"b")
     header = BatchHeader.parse(good)
     yield "null records (conformance 6)", None, ErrorCode.INVALID_RECORD
@@ -128,7 +153,13 @@ def malformed() -> Iterator[tuple[str, bytes | None, ErrorCode]]:
     yield "bad CRC (22)", good[:17] + bytes(4) + good[21:], ErrorCode.CORRUPT_MESSAGE
     yield "base offset 777 (23)", batch(base_offset=777), ErrorCode.INVALID_RECORD
     yield "producer id without sequence (23)", batch(producer_id=5), ErrorCode.INVALID_RECORD
-    yield "control batch (24)", control_batch(ControlType.COMMIT, 1, 0, 0, now_ms()), ErrorCode.INVALID_RECORD
+    yield (
+        "control batch (24)",
+        assembled(0, -1, header._replace(attributes=0x20)[5:], good[61:]),
+        (ErrorCode.INVALID_RECORD),
+    )
+    marker = control_batch(ControlType.COMMIT, 1, 0, 0, now_ms())
+    yield "a transaction's marker", marker, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     from wire.record_batch import assembled
 
     lying = header._replace(count=3, last_offset_delta=1)
