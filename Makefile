@@ -62,7 +62,7 @@ lint: $(TOOLS)
 bench: $(TOOLS) ## measure; most figures are ratios to something in the same run
 	@for file in benchmarks/*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
-sim: $(TOOLS) ## clusters under seeded faults on virtual time (SEEDS=1-10000, or one seed and ARGS=--verbose)
+sim: $(TOOLS) ## clusters under seeded faults on virtual time: lists seeds that fail (SEEDS=1-10000; one, with ARGS=--verbose)
 	@$(BIN)/python -m tests.sim $(SEEDS) $(ARGS)
 
 fuzz: $(FUZZ) ## malformed bytes against every decoder (SECONDS=60)

@@ -2,7 +2,9 @@
 
 What a single producer may send is in `producer_entry`. A transaction is open in this log from the first
 transactional batch of its producer to the marker of the transaction coordinator. It holds back the last
-stable offset until the high watermark has passed the marker, too.
+stable offset until the high watermark has passed the marker, too. Snapshots, as Kafka's, do not have the
+markers that they have seen: after loading one, such a marker counts whether it is replicated or not. What is
+then stable has been decided, as a coordinator writes no marker before.
 
 Rules:
 - One batch after the other: check, update, then the next. Checking changes nothing. There is no way back:

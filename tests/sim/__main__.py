@@ -1,8 +1,9 @@
 """`make sim SEEDS=...`: many runs on all cores, or one run looked at closely.
 
-python -m tests.sim 1-10000            # a range, or one seed; ends at the first one that fails
-python -m tests.sim 1-10000 --go-on    # or does not
+python -m tests.sim 1-10000            # a range, or one seed; those that fail are listed in the end
 python -m tests.sim 4711 --verbose     # all that happened, and what the brokers logged
+
+The exit status is 1 if any run failed. Ctrl-C ends a campaign early, with the list of those so far.
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ import argparse
 import logging
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from tests.sim.simulation import Outcome, Simulation, simulate
 
 PROGRESS_S = 20.0
+LONGEST_RUN_S = 600
+"""Of real time; most take a second or two."""
 SEEDS_PER_PROCESS = 200
 """What many runs leave behind in memory goes with their process."""
 
@@ -29,7 +34,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("seeds", help="N or FIRST-LAST")
     parser.add_argument("--verbose", action="store_true", help="in one process, with all that happens")
-    parser.add_argument("--go-on", action="store_true", help="after a failure, too")
     parser.add_argument("--seconds", type=float, help="end after so long")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     arguments = parser.parse_args()
@@ -37,48 +41,78 @@ def main() -> int:
     seeds = range(int(first), int(last or first) + 1)
     if arguments.verbose:
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
-        return _report((simulate(seed, _talk) for seed in seeds), len(seeds), arguments)
+        return report((simulate(seed, _talk) for seed in seeds), len(seeds), shows_all=True)
     with _outcomes(seeds, min(arguments.processes, len(seeds))) as outcomes:
-        return _report(outcomes, len(seeds), arguments)
+        return report(outcomes, len(seeds), seconds=arguments.seconds)
 
 
 @contextmanager
 def _outcomes(seeds: range, processes: int) -> Iterator[Iterable[Outcome]]:
     if processes == 1:
-        yield map(simulate, seeds)
+        yield map(outcome_of, seeds)
         return
-    with multiprocessing.Pool(processes, os.nice, (19,), maxtasksperchild=SEEDS_PER_PROCESS) as pool:
-        yield pool.imap(simulate, seeds)
+    with multiprocessing.Pool(processes, _begin_worker, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
+        yield pool.imap(outcome_of, seeds)
 
 
-def _report(outcomes: Iterable[Outcome], count: int, arguments: argparse.Namespace) -> int:
+def _begin_worker() -> None:
+    os.nice(19)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the pool, and reports
+
+
+def outcome_of(seed: int, run: Callable[[int], Outcome] = simulate) -> Outcome:
+    """Also of a run that raises or does not end: the campaign goes on after it."""
+    signal.signal(signal.SIGALRM, _too_long)
+    signal.alarm(LONGEST_RUN_S)
+    try:
+        return run(seed)
+    except Exception:
+        return Outcome(seed, "none", [f"crashed: {traceback.format_exc()}"], [], {}, 0.0)
+    finally:
+        signal.alarm(0)
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError(f"the run has not ended within {LONGEST_RUN_S} s")
+
+
+def report(
+    outcomes: Iterable[Outcome], count: int, *, shows_all: bool = False, seconds: float | None = None
+) -> int:
+    """Print what comes, as it comes, and a summary; the exit status."""
     began_s = told_s = time.monotonic()
     failed: list[int] = []
     counts: Counter[str] = Counter()
     runs = 0
-    for outcome in outcomes:
-        runs += 1
-        counts.update(outcome.counts)
-        if outcome.violations or arguments.verbose:
-            print(
-                f"seed {outcome.seed}: digest {outcome.digest}", *outcome.violations, sep="\n  ", flush=True
-            )
-        if outcome.violations:
-            failed.append(outcome.seed)
-            if not arguments.go_on:
+    try:
+        for outcome in outcomes:
+            runs += 1
+            counts.update(outcome.counts)
+            if outcome.violations or shows_all:
+                _show(outcome)
+            if outcome.violations:
+                failed.append(outcome.seed)
+            now_s = time.monotonic()
+            if now_s - told_s > PROGRESS_S:
+                told_s = now_s
+                each_s = (now_s - began_s) / runs
+                print(f"{runs} of {count}, {each_s:.2f} s each, {len(failed)} failed", flush=True)
+            if seconds and now_s - began_s > seconds:
                 break
-        now_s = time.monotonic()
-        if now_s - told_s > PROGRESS_S:
-            told_s = now_s
-            print(f"{runs} of {count}, {(now_s - began_s) / runs:.2f} s each", flush=True)
-        if arguments.seconds and now_s - began_s > arguments.seconds:
-            break
-    took_s = time.monotonic() - began_s
-    print(f"{runs} runs, {took_s / max(runs, 1):.2f} s each; {len(failed)} failed: {failed}")
+    except KeyboardInterrupt:
+        print("interrupted")
+    each_s = (time.monotonic() - began_s) / max(runs, 1)
     print(", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
+    print(
+        f"{runs} of {count} runs, {each_s:.2f} s each, at commit {_commit()}; {len(failed)} failed: {failed}"
+    )
     if failed:
-        print(f"again, at commit {_commit()}: make sim SEEDS={failed[0]} ARGS=--verbose")
-    return bool(failed)
+        print(f"again: make sim SEEDS={failed[0]} ARGS=--verbose")
+    return int(bool(failed))
+
+
+def _show(outcome: Outcome) -> None:
+    print(f"seed {outcome.seed}: digest {outcome.digest}", *outcome.violations, sep="\n  ", flush=True)
 
 
 def _commit() -> str:

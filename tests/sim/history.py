@@ -116,6 +116,10 @@ class History:
     def known_commit(self, group: str, place: Place) -> int:
         return self._committed.get((group, place), -1)
 
+    def has_committed(self, group: str, ends: Mapping[Place, int]) -> bool:
+        """Whether a group has come to all these ends. Where there is nothing, nothing need be committed."""
+        return all(max(self.known_commit(group, place), 0) >= end for place, end in ends.items())
+
     def fetched_commit(self, group: str, place: Place, offset: int, known: int) -> None:
         """`known` is what had been committed when it was asked for. What one was told stays true for all."""
         if offset < known:

@@ -100,8 +100,15 @@ class TransactionHistory:
         transaction.is_refused = is_certain
         self._history.note("not committed", transaction, is_certain)
 
-    def late_end_taken(self, who: str) -> None:
-        self._history.broken("late end", f"{who}: EndTxn of the transaction before was taken")
+    def late_end_answered(self, who: str, first: EndAnswer, again: EndAnswer) -> None:
+        """The EndTxn of the transaction before was sent again within the next one, and not refused.
+
+        A coordinator that has been replaced and was not told yet knows nothing of the next transaction. It
+        may say again what the first EndTxn was told: that is true, and changes nothing. If it is said by one
+        that should know of the next transaction, that one stays open for good, which shows in the end.
+        """
+        if again != first:
+            self._history.broken("late end", f"{who}: {again}, where {first} was told before")
 
     # -- readers
 
@@ -190,6 +197,14 @@ class TransactionHistory:
             if wrong is not None:
                 self._history.broken("wrong marker", f"{place}, producer {producer_id}: {wrong}")
         return visible
+
+
+class EndAnswer(NamedTuple):
+    """What an EndTxn that succeeded was about, and what it gave the producer to go on with."""
+
+    is_commit: bool
+    producer_id: int
+    producer_epoch: int
 
 
 class Outcome(NamedTuple):

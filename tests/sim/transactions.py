@@ -19,7 +19,7 @@ from tests.sim.clients import Consumer, World
 from tests.sim.coordinated import TRANSACTION, Coordinated
 from tests.sim.history import Place, Sent
 from tests.sim.loop import Process
-from tests.sim.transaction_history import Transaction, TransactionHistory
+from tests.sim.transaction_history import EndAnswer, Transaction, TransactionHistory
 from wire.api.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from wire.api.end_txn import EndTxnRequest
 from wire.api.fetch import PartitionData
@@ -57,7 +57,7 @@ NOBODY = Identity(-1, -1)
 
 
 class Ended(NamedTuple):
-    """What an EndTxn said."""
+    """What an EndTxn asked for."""
 
     identity: Identity
     is_commit: bool
@@ -178,21 +178,16 @@ class Transactional(Coordinated):
             await self.init()
 
     async def end_again(self, before: Ended, *, commit: bool) -> None:
-        """That of the transaction before, within the next one.
-
-        A coordinator that has been replaced and was not told yet knows nothing of the next one. It may say
-        again what the first EndTxn was told: that is true, and changes nothing. If it is said by one that
-        should know of the next transaction, that one stays open for good, which shows in the end.
-        """
+        """That of the transaction before, within the next one."""
         request = self._end_request(before.identity, commit=commit)
         answer = await self.order(request, 5, purpose="late")
         if answer is None:
             return
         self.history.note("late end", self.name, ErrorCode(answer.error_code).name)
-        told = Identity(answer.producer_id, answer.producer_epoch)
-        is_as_before = commit == before.is_commit and told == self.identity
-        if answer.error_code == ErrorCode.NONE and not is_as_before:
-            self.transactions.late_end_taken(self.name)
+        if answer.error_code == ErrorCode.NONE:
+            first = EndAnswer(before.is_commit, *self.identity)
+            again = EndAnswer(commit, answer.producer_id, answer.producer_epoch)
+            self.transactions.late_end_answered(self.name, first, again)
 
     # -- how, also for what else belongs to a transaction
 

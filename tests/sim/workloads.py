@@ -63,12 +63,9 @@ class Workload:
     def compare(self, stored: Stored, logs: Mapping[Place, UnifiedLog]) -> None:
         """With what clients were told."""
 
-    async def _members_finish(
-        self, crowd: Crowd, group: str, places: list[Place], ends: Mapping[Place, int]
-    ) -> None:
+    async def _members_finish(self, crowd: Crowd, group: str, ends: Mapping[Place, int]) -> None:
         def is_all_committed() -> bool:
-            known = self.history.known_commit
-            return all(known(group, place) >= ends[place] for place in places)
+            return self.history.has_committed(group, ends)
 
         await self.cluster.until(is_all_committed, LATEST_END_S, f"{group} at the end")
         crowd.dismiss()
@@ -99,7 +96,8 @@ class GroupWorkload(Workload):
         self._crowd.calm_down()
 
     async def finish(self, ends: Callable[[], Mapping[Place, int]]) -> None:
-        await self._members_finish(self._crowd, GROUP, self._places, ends())
+        there = ends()
+        await self._members_finish(self._crowd, GROUP, {place: there[place] for place in self._places})
 
     def compare(self, stored: Stored, logs: Mapping[Place, UnifiedLog]) -> None:
         for place in self._places:
@@ -177,8 +175,8 @@ class TransactionWorkload(Workload):
         self._transactions.is_asked_for = lambda: None
 
     async def finish(self, ends: Callable[[], Mapping[Place, int]]) -> None:
-        until = self.cluster.until
-        await self._members_finish(self._crowd, COPIERS, self.sources, ends())
+        until, there = self.cluster.until, ends()
+        await self._members_finish(self._crowd, COPIERS, {place: there[place] for place in self.sources})
         await until(self._is_stable, LATEST_END_S, "all transactions ended")
         there = ends()
         await until(lambda: all(one.offset >= there[one.place] for one in self._readers), REST_S, "readers")

@@ -15,6 +15,7 @@ import pytest
 
 from storage.indexes import AbortedTransaction
 from storage.producer_state import EndMarker, Origin, ProducerState, VerificationGuard
+from tests.storage.partitions import new_log, reopened
 from tests.storage.simulated_disk import SimulatedDisk
 from tests.wire.kafka_jars import run_java, server_class_path
 from wire.errors import KafkaError
@@ -265,3 +266,27 @@ def test_kafka_writes_the_same_snapshot(tmp_path: Path) -> None:
         if ours != theirs
     ]
     assert differing == []
+
+
+@pytest.mark.slow
+def test_after_a_restart_a_marker_counts_before_it_is_replicated_as_in_kafka(tmp_path: Path) -> None:
+    """A snapshot has the transactions that are open, and nothing of those whose marker it has seen."""
+    builder = BatchBuilder(producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    builder.append(b"key", b"value", timestamp_ms=START_MS)
+    data, end = builder.build(), control_batch(ControlType.ABORT, 1, 0, 3, START_MS)
+    lines = ["new log-0 0", f"now {START_MS}", f"data CLIENT 1 {data.hex()}", f"marker 0 {end.hex()}"]
+    asked = ["watermark 1", "restart clean", "restart killed", "watermark 2"]
+    answers = run_java(server_class_path(), str(PROGRAM), str(tmp_path), input="\n".join(lines + asked))
+    log = new_log(SimulatedDisk())
+    for one, origin in ((data, Origin.CLIENT), (end, Origin.COORDINATOR)):
+        log.append_as_leader([(one, BatchHeader.parse(one))], 0, START_MS, origin=origin)
+    ours = []
+    for begin, high_watermark in ((None, 1), (True, 1), (False, 1), (None, 2)):
+        if begin:
+            log.close()
+        if begin is not None:
+            log = reopened(log, clean=begin, now_ms=START_MS)
+        log.high_watermark = high_watermark
+        ours.append(str(log.last_stable_offset))
+    assert answers[4:] == ["0", "1", "1", "2"]
+    assert ours == answers[4:]
