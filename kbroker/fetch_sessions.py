@@ -10,6 +10,8 @@ Rules (conformance 57, 58):
   that is as old and smaller, else the new one is not granted: clients exist that ask for one on every poll.
 - An incremental reply leaves out a partition without records whose watermarks and errors are as last told.
 - A partition that gave data goes to the end of the order, so that a full reply starves nobody.
+- A session can be used on several connections. A Fetch that waits while the session goes on elsewhere is
+  answered with INVALID_FETCH_SESSION_EPOCH, as by Kafka, and changes nothing in the session any more.
 """
 
 from __future__ import annotations
@@ -110,10 +112,17 @@ class Plan(NamedTuple):
     wanted: list[Wanted]
     session: Session | None
     is_incremental: bool
+    epoch: int = INITIAL_EPOCH
+    """The session's, once it is planned: another one means that the session has gone on without it."""
 
     @property
     def session_id(self) -> int:
         return self.session.session_id if self.session else 0
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether a later request of the same session was planned meanwhile."""
+        return self.session is not None and self.session.epoch != self.epoch
 
 
 class FetchSessions:
@@ -140,7 +149,7 @@ class FetchSessions:
             session = None
             if epoch == INITIAL_EPOCH and version >= 7:
                 session = self._new_session(make, wanted, version >= 13, now_ms)
-            return Plan(wanted, session, is_incremental=False)
+            return Plan(wanted, session, is_incremental=False, epoch=session.epoch if session else 0)
         found = self._sessions.get(session_id)
         if found is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -149,14 +158,14 @@ class FetchSessions:
         if found.uses_topic_ids != (version >= 13):
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         found.update(wanted, forgotten_by(request))
+        found.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         del self._sessions[session_id]
         if not found.wanted:
             found.close()
             return Plan([], None, is_incremental=False)
         self._sessions[session_id] = found
         found.used_ms = now_ms
-        found.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
-        return Plan(found.asks(), found, is_incremental=True)
+        return Plan(found.asks(), found, is_incremental=True, epoch=found.epoch)
 
     def _end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)

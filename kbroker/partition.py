@@ -65,8 +65,12 @@ class Follower:
         self.leader_end_then = UNKNOWN
         self.heard = None
 
-    def fetched(self, offset: int, leader_end: int, now_ms: int, broker_epoch: int) -> None:
+    def not_heard_any_more(self) -> None:
+        """It had everything when it was last heard, and nothing is known since."""
         self.caught_up_ms, self.heard = self.last_caught_up_ms, None
+
+    def fetched(self, offset: int, leader_end: int, now_ms: int, broker_epoch: int) -> None:
+        self.not_heard_any_more()
         if offset >= leader_end:
             self.caught_up_ms = now_ms
         elif offset >= self.leader_end_then != UNKNOWN:

@@ -39,7 +39,7 @@ from wire.primitives import ZERO_UUID, Buffer
 from wire.records import BatchHeader
 
 LOOK_AGAIN = 1 << 31
-"""Instead of a number of bytes: enough for anybody who waits for some to see for himself."""
+"""Passed in place of a number of visible bytes: makes every waiting Fetch read again."""
 
 ALL = -1
 """The acks that want every in-sync replica."""
@@ -429,7 +429,8 @@ class ReplicaManager:
                 partition.traffic.bytes_in += visible_bytes
         except KafkaError as error:
             outcomes = [error] * len(staged)
-        self.advance_high_watermark(partition, visible_bytes)
+        # A marker can make much more visible than itself to readers of committed records.
+        self.advance_high_watermark(partition, visible_bytes if terms is OF_CLIENTS else LOOK_AGAIN)
         if partition.appends or partition.follower_sessions:
             partition.wake_followers(visible_bytes)
         partition.has_settled = (

@@ -35,6 +35,17 @@ class Isolation(Enum):
     """What no open transaction precedes, with the aborted transactions in it: read_committed."""
 
 
+class Stop(Enum):
+    """Why a read ended where it did."""
+
+    VISIBLE_END = auto()
+    """There is nothing more for this reader."""
+    LIMIT = auto()
+    """The next batch is more than the reader wants."""
+    SEGMENT_END = auto()
+    """A read never goes on into the next segment."""
+
+
 class ReadResult(NamedTuple):
     """What a fetch reply is made of."""
 
@@ -47,6 +58,7 @@ class ReadResult(NamedTuple):
     log_start_offset: int
     aborted_transactions: list[AbortedTransaction]
     """Those that overlap `records`; only looked up for Isolation.COMMITTED."""
+    stopped_by: Stop
 
 
 def read(
@@ -78,7 +90,14 @@ def read(
         log.last_stable_offset,
         log.log_start_offset,
         aborted,
+        _stopped_by(log, offset, found.next_offset, upper_bound),
     )
+
+
+def _stopped_by(log: UnifiedLog, offset: int, next_offset: int, upper_bound: int) -> Stop:
+    if next_offset >= upper_bound:
+        return Stop.VISIBLE_END
+    return Stop.SEGMENT_END if log.segments.floor(next_offset).base_offset > offset else Stop.LIMIT
 
 
 def check_offset(log: UnifiedLog, offset: int) -> None:
@@ -115,7 +134,7 @@ def _read_segments(
             return found
         # Compaction may have left nothing between the offset and the end of its segment.
         if following is None or following.base_offset >= upper_bound:
-            return SegmentRead(b"", offset)
+            return SegmentRead(b"", upper_bound)
         segment = following
 
 

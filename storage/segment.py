@@ -484,7 +484,7 @@ class LogSegment:
             return None
         end_position, end_offset = end
         if position >= end_position:
-            return SegmentRead(b"", offset)
+            return SegmentRead(b"", end_offset)
         if min(max_bytes, end_position - position) >= part_from:
             part = self._searching(self._part, position, max_bytes, end)
             if part is not None:

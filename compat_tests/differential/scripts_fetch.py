@@ -378,3 +378,77 @@ def committed_data_below_the_log_start(talk: Conversation) -> None:
                 aborted = found.aborted_transactions
                 talk.note(f"Fetch {label}", {**shown, "aborted": None if aborted is None else len(aborted)})
     talk.ask("EndTxn", 1, "", transactional_id=transactional_id, committed=False, **whose)
+
+
+@script
+def what_ends_the_wait(talk: Conversation) -> None:
+    """conformance 55: limits, ends of segments and deleted records, where min_bytes asks for more."""
+    size = len(batch(b"x" * 1000))
+    talk.create("t", 1, segment_bytes=1 << 20)
+    talk.create("small", 1, segment_bytes=1 << 20, max_message_bytes=1 << 21)
+    for _ in range(4):
+        talk.produce("t", batch(b"x" * 1000))
+    for _ in range(3):
+        talk.produce("small", batch(b"x" * 600_000))
+
+    def waits(label: str, want: dict[str, Any], **more: Any) -> None:
+        values: dict[str, Any] = {"max_wait_ms": 800, "max_bytes": LARGE, **more}
+        began = time.monotonic()
+        talk.quietly("Fetch", 11, topics=[want], **values)
+        talk.note(f"{label}, slow", {"is_slow": time.monotonic() - began > 0.6})
+
+    waits("the limit is the minimum", wanted(talk, 11, "t", limit=2 * size + 9), min_bytes=2 * size + 9)
+    waits("the limit is below it", wanted(talk, 11, "t", limit=2 * size + 9), min_bytes=2 * size + 10)
+    waits("all is just enough", wanted(talk, 11, "t"), min_bytes=4 * size)
+    waits("all is just too little", wanted(talk, 11, "t"), min_bytes=4 * size + 1)
+    waits("a segment before the last one", wanted(talk, 11, "small"), min_bytes=8_000_000)
+    waits("the last segment", wanted(talk, 11, "small", offset=2), min_bytes=8_000_000)
+    values: dict[str, Any] = {"max_wait_ms": 10_000, "min_bytes": 1, "max_bytes": LARGE}
+    talk.send("Fetch", 11, topics=[wanted(talk, 11, "t", offset=4)], **values)
+    talk.see_silence("at the end")
+    partitions = [{"partition_index": 0, "offset": 2}]
+    topics = [{"name": talk.name("t"), "partitions": partitions}]
+    talk.quietly("DeleteRecords", 2, client="b", topics=topics, timeout_ms=5000)
+    talk.see_silence("after records were deleted")
+    talk.produce("t", batch(b"news"))
+    talk.note("woken", talk.reply("Fetch", 11))
+
+
+@script
+def a_session_on_two_connections(talk: Conversation) -> None:
+    """conformance 57: a Fetch waits while its session goes on elsewhere."""
+    for name, forgotten in (("one", 1), ("all", 2)):
+        talk.create(name, 2)
+        session = Session(talk, 11, {})
+        session.fetch(f"{name}: begin", 0, session.want(name, 0, 1))
+        talk.send(
+            "Fetch",
+            11,
+            max_wait_ms=10_000,
+            min_bytes=1,
+            max_bytes=LARGE,
+            session_id=session.session_id,
+            session_epoch=1,
+            topics=[],
+        )
+        talk.see_silence(f"{name}: waits")
+        forget = session.forget(name, *range(forgotten))
+        reply = talk.quietly(
+            "Fetch",
+            11,
+            client="b",
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=LARGE,
+            session_id=session.session_id,
+            session_epoch=2,
+            topics=[],
+            forgotten_topics_data=forget,
+        )
+        talk.note(f"{name}: forgets", {"error": reply.error_code, "goes on": reply.session_id != 0})
+        talk.produce(name, batch(b"a"), partition=0)
+        talk.produce(name, batch(b"b"), partition=1)
+        if forgotten == 1:
+            talk.note(f"{name}: the one that waits", talk.reply("Fetch", 11))
+        talk.hang_up()
+        talk.produce(name, batch(b"c"))

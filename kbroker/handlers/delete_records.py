@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.context import Context, Parked
-from kbroker.replica_manager import HostedPartition
+from kbroker.replica_manager import LOOK_AGAIN, HostedPartition
 from wire.api.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -67,7 +67,7 @@ def cut(
         if not partition.log.config.deletes:
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
         begins = partition.log.delete_records_before(wanted.offset)
-        partition.wake(0)
+        partition.wake(LOOK_AGAIN)
         partition.wake_followers(0)
         result.low_watermark = partition.low_watermark
         if result.low_watermark < begins:

@@ -32,7 +32,7 @@ from kbroker.fetch_sessions import NOTHING_TOLD, Plan, Session, Wanted
 from kbroker.follower_sessions import FollowerSession
 from kbroker.replica_manager import HostedPartition
 from storage.log import UnifiedLog
-from storage.reading import Isolation, ReadResult
+from storage.reading import Isolation, ReadResult, Stop
 from wire.api.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -94,6 +94,7 @@ class _Fetching:
         "_replica_id",
         "_tells_high_watermark",
         "_timer",
+        "_unread",
         "_visible",
         "_watched",
         "may_leave",
@@ -125,7 +126,8 @@ class _Fetching:
         self._max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)  # more will never come
         self._found: list[PartitionData] = []
-        self._visible = 0
+        self._visible = self._unread = 0
+        """What was found, and what more there is that no reply would have."""
         self._watched: list[HostedPartition] = []
         self.may_leave = False
 
@@ -136,6 +138,7 @@ class _Fetching:
         room, size = self._max_bytes, 0
         self._found = []
         self.may_leave = False
+        self._unread = 0
         for wanted in self._plan.wanted:
             data = self._read_partition(wanted, room, is_first=not size)
             self._found.append(data)
@@ -149,8 +152,8 @@ class _Fetching:
             if data.error_code and data.error_code not in UNKNOWN:
                 self.may_leave = True
         self._is_new = False
-        self._visible = size
-        self.may_leave |= size >= self._min_bytes or self._has_nothing_to_wait_for()
+        self._visible = size + self._unread
+        self.may_leave |= self._visible >= self._min_bytes or self._has_nothing_to_wait_for()
 
     def _has_nothing_to_wait_for(self) -> bool:
         session = self._followers_session
@@ -199,6 +202,8 @@ class _Fetching:
             )
             if is_negative and result.records:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"a limit of {limit} bytes")
+            if limit > 0:
+                self._look_behind(result, limit)
             return _records_answer(wanted, result, self._isolation)
         except KafkaError as error:
             return PartitionData(
@@ -208,6 +213,15 @@ class _Fetching:
                 aborted_transactions=[] if error.code in UNKNOWN else None,  # as in Kafka
                 records=b"",
             )
+
+    def _look_behind(self, result: ReadResult, limit: int) -> None:
+        """Waiting brings nothing more from a partition that has more than it may give in one reply. As in
+        Kafka, it counts with its whole limit then, and the end of a segment ends the wait.
+        """
+        if result.stopped_by is Stop.LIMIT:
+            self._unread += max(limit - len(result.records), 0)
+        elif result.stopped_by is Stop.SEGMENT_END:
+            self.may_leave = True
 
     def _must_wait(self, partition: HostedPartition) -> bool:
         """A follower that is throttled and not in sync, while too much is sent to such."""
@@ -273,13 +287,16 @@ class _Fetching:
         self._complete()
 
     def _read_again(self) -> None:
+        if self._plan.is_superseded:
+            self.may_leave = True
+            return
         if self._followers_session is not None:
             self._plan = self._plan._replace(wanted=self._followers_session.asks())
         self.read()
 
     def _complete(self) -> None:
         self._timer.cancel()
-        if self._followers_session is not None:
+        if self._followers_session is not None and self._followers_session.wake == self._changed:
             self._followers_session.wake = None
         for partition in self._watched:
             self._waiting_at(partition).pop(self._changed, None)
@@ -301,6 +318,12 @@ class _Fetching:
 
     def response(self) -> FetchResponse:
         session, incremental = self._plan.session, self._plan.is_incremental
+        if self._plan.is_superseded:
+            return FetchResponse(
+                error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                session_id=self._plan.session_id,
+                responses=[],
+            )
         topics: list[FetchableTopicResponse] = []
         latest: FetchableTopicResponse | None = None
         for wanted, data in zip(self._plan.wanted, self._found, strict=True):
@@ -325,8 +348,7 @@ class _Fetching:
         log, leadership, replica = partition.log, partition.leadership, self._replica_id
         end = wanted.fetch_offset
         if end == log.log_end_offset == log.high_watermark and leadership.is_settled(replica, end):
-            leadership.followers[replica].heard = session.heard
-            session.settle(wanted.key, partition)
+            session.settle(wanted.key, partition, leadership.followers[replica])
 
 
 def replica_of(version: int, request: FetchRequest) -> tuple[int, int]:

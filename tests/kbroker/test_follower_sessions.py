@@ -7,6 +7,7 @@ from typing import Any
 
 from kbroker.fetch_sessions import FetchSessions, PartitionKey
 from kbroker.follower_sessions import FollowerSession
+from kbroker.partition import Follower
 from tests.kbroker.cluster.in_process import Cluster, run, until
 from tests.kbroker.test_fetch_sessions import data, request
 
@@ -33,7 +34,7 @@ def due(session: FollowerSession) -> list[int]:
 def test_what_is_settled_is_not_read_until_it_is_asked_for_again() -> None:
     held, session = begun(0, 1, 2)
     keys, partition = list(session.wanted), Watched()
-    session.settle(keys[1], partition)
+    session.settle(keys[1], partition, Follower())
     assert [wanted.partition for wanted in held.plan(request(1, 1), 12, 0, FollowerSession).wanted] == [0, 2]
     assert partition.follower_sessions == {session: keys[1]}
     assert [one.partition for one in held.plan(request(1, 2, 1), 12, 0, FollowerSession).wanted] == [0, 2, 1]
@@ -42,7 +43,7 @@ def test_what_is_settled_is_not_read_until_it_is_asked_for_again() -> None:
 def test_the_next_life_of_a_follower_is_read_for_from_the_beginning() -> None:
     _, session = begun(0, 1)
     for key in list(session.wanted):
-        session.settle(key, Watched())
+        session.settle(key, Watched(), Follower())
     assert session.asked_in(7) == []
     assert [wanted.partition for wanted in session.asked_in(8)] == [0, 1]
 

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
+from kbroker.partition import Leadership
+from storage.log_config import LogConfig
 from storage.producer_state import Origin
 from tests.kbroker.handlers.test_produce import idempotent, produce
 from tests.kbroker.harness import RawClient
 from tests.kbroker.hosting import Hosting
 from tests.kbroker.speaker import batch, now_ms
 from wire.api import ApiKey
-from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from wire.api.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
 from wire.api.metadata import MetadataRequest
 from wire.compression import Codec
 from wire.errors import ErrorCode
@@ -121,11 +124,14 @@ def park(hosting: Hosting, *wanted: tuple[str, int, int], **options: Any) -> Raw
     """A client whose fetch is known to wait."""
     client = hosting.connect()
     client.send(client.request(fetch_request(*wanted, max_wait_ms=LONG_MS, **options), ApiKey.FETCH, 12))
-    topic, index, _ = wanted[0]
+    until_it_waits(hosting, *wanted[0][:2])
+    return client
+
+
+def until_it_waits(hosting: Hosting, topic: str, index: int = 0) -> None:
     deadline = time.monotonic() + 10
     while not hosting.do(lambda: hosting.broker.replicas.leader_of(topic, index).fetches):
         assert time.monotonic() < deadline
-    return client
 
 
 def test_new_data_wakes_a_waiting_fetch(hosting: Hosting) -> None:
@@ -306,6 +312,142 @@ def test_a_session_is_granted_and_then_tells_only_what_changed(hosting: Hosting)
     assert (wrong.error_code, wrong.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, 0)
     unknown = hosting.ask(fetch_request(session_id=12345, session_epoch=1), ApiKey.FETCH, 12)
     assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_fetch_that_waits_while_its_session_goes_on_elsewhere_gets_71_and_produces_go_on(
+    hosting: Hosting,
+) -> None:
+    """Kafka's `IncrementalFetchContext` compares the session's epoch again before it answers."""
+    for name in ("t", "u"):
+        hosting.host(name, topic_id=name.encode() * 16)
+    both = (("t", 0, 0), ("u", 0, 0))
+    first = hosting.ask(fetch_request(*both, session_id=0, session_epoch=0), ApiKey.FETCH, 12)
+    waits = hosting.connect()
+    again = fetch_request(session_id=first.session_id, session_epoch=1, max_wait_ms=LONG_MS)
+    waits.send(waits.request(again, ApiKey.FETCH, 12))
+    until_it_waits(hosting, "u")
+    forgets = fetch_request(session_id=first.session_id, session_epoch=2)
+    forgets.forgotten_topics_data = [ForgottenTopic(topic="t", partitions=[0])]
+    assert hosting.ask(forgets, ApiKey.FETCH, 12).error_code == 0
+    assert produce(hosting, batch(b"a")).error_code == 0
+    refused = waits.reply(ApiKey.FETCH, 12)
+    assert (refused.error_code, refused.session_id, refused.responses) == (71, first.session_id, [])
+    assert produce(hosting, batch(b"b")).base_offset == 1
+    third = hosting.ask(fetch_request(session_id=first.session_id, session_epoch=3), ApiKey.FETCH, 12)
+    assert (third.error_code, third.responses) == (0, [])
+
+
+def test_a_fetch_that_waits_while_its_session_is_emptied_elsewhere_is_answered(hosting: Hosting) -> None:
+    hosting.host()
+    first = hosting.ask(fetch_request(("t", 0, 0), session_id=0, session_epoch=0), ApiKey.FETCH, 12)
+    waits = hosting.connect()
+    again = fetch_request(session_id=first.session_id, session_epoch=1, max_wait_ms=LONG_MS)
+    waits.send(waits.request(again, ApiKey.FETCH, 12))
+    until_it_waits(hosting, "t")
+    forgets = fetch_request(session_id=first.session_id, session_epoch=2)
+    forgets.forgotten_topics_data = [ForgottenTopic(topic="t", partitions=[0])]
+    assert hosting.ask(forgets, ApiKey.FETCH, 12).session_id == 0
+    assert produce(hosting, batch(b"a")).error_code == 0
+    assert waits.reply(ApiKey.FETCH, 12).error_code == 71
+
+
+def as_follower(*wanted: tuple[str, int, int], **options: Any) -> FetchRequest:
+    return fetch_request(*wanted, replica_id=2, **options)
+
+
+def test_a_follower_that_forgets_a_partition_falls_out_of_sync(hosting: Hosting) -> None:
+    """Kafka's followers forget a partition that they stop to follow, and keep the session for the others."""
+    clock_ms = [1000]
+    leadership = Leadership(1, lambda broker_id: True)
+    partitions = [hosting.host(name, topic_id=name.encode() * 16) for name in ("t", "u")]
+
+    def replicate() -> None:
+        replicas = hosting.broker.replicas
+        replicas.others = replicas.others._replace(steady_ms=lambda: clock_ms[0])
+        for partition, led in zip(
+            partitions, (leadership, Leadership(1, lambda broker_id: True)), strict=True
+        ):
+            partition.replicas, partition.in_sync_replicas = [1, 2], [1, 2]
+            led.ordered([1, 2], [1, 2], 0, clock_ms[0], is_new=True)
+            partition.leadership = led
+
+    hosting.do(replicate)
+    client = hosting.connect()
+    wanted = as_follower(("t", 0, 0), ("u", 0, 0), session_id=0, session_epoch=0)
+    session_id = client.ask(wanted, ApiKey.FETCH, 12).session_id
+    client.ask(as_follower(session_id=session_id, session_epoch=1), ApiKey.FETCH, 12)
+    forgets = as_follower(session_id=session_id, session_epoch=2)
+    forgets.forgotten_topics_data = [ForgottenTopic(topic="t", partitions=[0])]
+    clock_ms[0] = 2000
+    client.ask(forgets, ApiKey.FETCH, 12)
+    append(hosting, batch(b"a"))
+    clock_ms[0] = 9000
+    client.ask(as_follower(session_id=session_id, session_epoch=3), ApiKey.FETCH, 12)
+    assert hosting.do(lambda: leadership.shrinkage(1, clock_ms[0], 5000)) == (1,)
+    assert hosting.do(lambda: leadership.shrinkage(1, 5900, 5000)) is None, "it was heard at 1000"
+
+
+def answered_at_once(hosting: Hosting, **options: Any) -> PartitionData:
+    """What a Fetch that may wait for very long gets."""
+    client = hosting.connect()
+    client.socket.settimeout(LONG_MS / 2000)
+    request = fetch_request(("t", 0, 0), max_wait_ms=LONG_MS, **options)
+    data: PartitionData = client.ask(request, ApiKey.FETCH, 12).responses[0].partitions[0]
+    return data
+
+
+def test_a_partition_that_gives_all_it_may_is_not_waited_for(hosting: Hosting) -> None:
+    """conformance 55: Kafka counts what there is up to the limit, whole batches or not."""
+    hosting.host()
+    one = batch(b"x" * 1000)
+    for _ in range(3):
+        produce(hosting, one)
+    limit = 2 * len(one) + 500
+    data = answered_at_once(hosting, partition_max_bytes=limit, min_bytes=limit)
+    assert offsets(data) == [0, 1]
+
+
+def test_the_end_of_a_segment_ends_the_wait(hosting: Hosting) -> None:
+    """conformance 55; Kafka's `DelayedFetch` calls it a fetch that is behind the active segment."""
+    one = batch(b"x" * 1000)
+    hosting.host(config=LogConfig(segment_bytes=2 * len(one)))
+    for _ in range(4):
+        produce(hosting, one)
+    assert offsets(answered_at_once(hosting, min_bytes=1 << 20)) == [0, 1]
+
+
+def test_a_marker_wakes_a_committed_reader_for_all_that_it_makes_stable(hosting: Hosting) -> None:
+    """conformance 44, 55"""
+    hosting.host()
+    size = 0
+    for sequence in range(20):
+        data = batch(b"t" * 1000, producer_id=7, producer_epoch=0, base_sequence=sequence, transactional=True)
+        append(hosting, data)
+        size += len(data)
+    client = park(hosting, ("t", 0, 0), min_bytes=size, isolation_level=1)
+    client.socket.settimeout(LONG_MS / 2000)
+    marker = control_batch(ControlType.COMMIT, 7, 0, 0, now_ms())
+
+    def commit() -> None:
+        replicas = hosting.broker.replicas
+        replicas.append(replicas.leader_of("t", 0), marker, origin=Origin.COORDINATOR)
+
+    hosting.do(commit)
+    assert offsets(client.reply(ApiKey.FETCH, 12).responses[0].partitions[0]) == list(range(21))
+
+
+def test_deleting_records_does_not_end_the_wait_of_who_reads_behind_them(hosting: Hosting) -> None:
+    hosting.host()
+    produce(hosting, batch(b"a"))
+    waits = park(hosting, ("t", 0, 1))
+    partition = DeleteRecordsPartition(partition_index=0, offset=1)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name="t", partitions=[partition])], timeout_ms=0
+    )
+    assert hosting.ask(request, ApiKey.DELETE_RECORDS, 2).topics[0].partitions[0].error_code == 0
+    assert hosting.do(lambda: hosting.broker.replicas.leader_of("t", 0).fetches)
+    produce(hosting, batch(b"b"))
+    assert offsets(waits.reply(ApiKey.FETCH, 12).responses[0].partitions[0]) == [1]
 
 
 def test_a_deleted_partition_ends_the_wait(hosting: Hosting) -> None:
