@@ -1,8 +1,9 @@
 """Runs the coordinators: a state machine for every partition of their topic that this broker leads.
 
-`kbroker.coordinators` decides, this carries out: a Step's records go to the partition in one batch, are
-replayed, its timers are set, and its replies leave when the partition's promise is kept (replicated, and
-durable where that is promised). A refused append is answered by the Step that the coordinator gives instead.
+`kbroker.coordinators` decides, this carries out: a Step's records go to the partition, in one batch where
+they fit, and are replayed, its timers are set, and its replies leave when the partition's promise is kept
+(replicated, and durable where that is promised). What is refused is answered by the Step that the
+coordinator gives instead.
 It is the same for groups (`Groups`, on `__consumer_offsets`) and transactions (`Transactions`, on
 `__transaction_state`).
 
@@ -18,7 +19,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache, partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -26,8 +27,9 @@ from kbroker.context import Parked
 from kbroker.coordinators.classic_group import GroupConfig
 from kbroker.coordinators.groups import Groups
 from kbroker.coordinators.refusals import refused
-from kbroker.coordinators.step import Markers, Reply, Step, TimerKey
+from kbroker.coordinators.step import Markers, Record, Reply, Step, TimerKey
 from kbroker.replica_manager import HostedPartition, ReplicaManager
+from storage.appending import NO_GUARDS, Appended
 from storage.producer_state import Origin, VerificationGuard
 from storage.reading import Isolation
 from wire.errors import ErrorCode, KafkaError, WireError
@@ -40,6 +42,8 @@ LOAD_BYTES_PER_TURN = 1 << 20
 SAFE_YET_MS = 200
 PATIENCE_MS = 30_000
 NO_PRODUCER_ID = -1
+RECORD_OVERHEAD = 24
+"""At most; beside key and value."""
 
 
 class Machine(Protocol):
@@ -192,6 +196,14 @@ class Coordinators(Generic[M]):
         return list(self._shards.values())
 
 
+def new_batch(transaction: InTransaction | None) -> BatchBuilder:
+    if transaction is None:
+        return BatchBuilder()
+    return BatchBuilder(
+        producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch, transactional=True
+    )
+
+
 class GroupCoordinator(Coordinators[Groups]):
     """The groups of a broker."""
 
@@ -262,14 +274,11 @@ class Shard(Generic[M]):
     def decide(self, decide: Callable[[M, int], Step], transaction: InTransaction | None = None) -> None:
         """Put a request to the machine, and carry out what it decides. Tokens are `Parked` requests."""
         step = decide(self.machine, self._clock.now_ms())
-        outcome = self._append(step, transaction)
-        if isinstance(outcome, KafkaError):
-            logger.warning("%s refused %d records: %s", self.partition, len(step.records), outcome)
-            step = self.machine.refused(step, outcome.code, self._clock.now_ms())
-        else:
-            producer_id = NO_PRODUCER_ID if transaction is None else transaction.producer_id
-            for offset, (key, value, _) in enumerate(step.records, outcome):
-                self.machine.replay(key, value, offset, producer_id)
+        if step.records:
+            refused, error = self._append(step, transaction)
+            if error is not None:
+                logger.warning("%s refused %d records: %s", self.partition, len(refused), error)
+                step = self.machine.refused(step.of(refused), error.code, self._clock.now_ms())
         self._follow(step)
 
     def _follow(self, step: Step) -> None:
@@ -282,27 +291,50 @@ class Shard(Generic[M]):
         if step.markers:
             self._write_when_safe(step.markers)
 
-    def _append(self, step: Step, transaction: InTransaction | None) -> int | KafkaError:
-        """The offset of the first record, or why they were refused."""
-        if not step.records:
-            return 0
-        builder = BatchBuilder()
+    def _append(
+        self, step: Step, transaction: InTransaction | None
+    ) -> tuple[list[Record], KafkaError | None]:
+        """Append and replay the records; those that were refused, and why.
+
+        A record that is too large is refused alone, any other refusal is of all that is left.
+        """
+        guards, producer_id = NO_GUARDS, NO_PRODUCER_ID
         if transaction is not None:
-            builder = BatchBuilder(
-                producer_id=transaction.producer_id,
-                producer_epoch=transaction.producer_epoch,
-                transactional=True,
-            )
-        for key, value, version in step.records:
+            producer_id = transaction.producer_id
+            guards = {} if transaction.guard is None else {producer_id: transaction.guard}
+        refused: list[Record] = []
+        reason: KafkaError | None = None
+        for batch, together in self._batches(step, transaction):
+            outcome: Appended | KafkaError | None = reason
+            if reason is None or reason.code == ErrorCode.MESSAGE_TOO_LARGE:
+                outcome = self._replicas.append(
+                    self.partition, batch, origin=Origin.COORDINATOR, guards=guards
+                )
+            if isinstance(outcome, Appended):
+                for offset, (key, value, _) in enumerate(together, outcome.first_offset):
+                    self.machine.replay(key, value, offset, producer_id)
+            else:
+                refused += together
+                reason = outcome
+        return refused, reason
+
+    def _batches(self, step: Step, transaction: InTransaction | None) -> Iterator[tuple[bytes, list[Record]]]:
+        """The records, in order, in as few batches as the log can take."""
+        config = self.partition.log.config
+        most = min(config.max_message_bytes, config.segment_bytes)
+        builder = new_batch(transaction)
+        together: list[Record] = []
+        for record in step.records:
+            key, value, version = record
+            encoded_key = encode_record_key(key)
             encoded = None if value is None else encode_record_value(value, version)
-            builder.append(encode_record_key(key), encoded, timestamp_ms=step.now_ms)
-        guards = {}
-        if transaction is not None and transaction.guard is not None:
-            guards[transaction.producer_id] = transaction.guard
-        outcome = self._replicas.append(
-            self.partition, builder.build(), origin=Origin.COORDINATOR, guards=guards
-        )
-        return outcome if isinstance(outcome, KafkaError) else outcome.first_offset
+            size = len(encoded_key) + len(encoded or b"") + RECORD_OVERHEAD
+            if together and builder.estimated_size + size > most:
+                yield builder.build(), together
+                builder, together = new_batch(transaction), []
+            builder.append(encoded_key, encoded, timestamp_ms=step.now_ms)
+            together.append(record)
+        yield builder.build(), together
 
     def _write_when_safe(self, markers: list[Markers]) -> None:
         """Have a decision carried out once it is safe; if another broker leads by then, that finds it."""

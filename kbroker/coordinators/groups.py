@@ -50,7 +50,10 @@ from wire.internal.offsets_and_groups import (
 )
 
 EXPIRATION = TimerKey("expiration")
-EXPIRE_AT_ONCE = 500
+DELETION = TimerKey("deletion")
+AT_ONCE = 2000
+"""Offsets that are looked at before other requests are."""
+DELETE_AGAIN_MS = 1000
 CLASSIC = "classic"
 PROTOCOL_NAMED_SINCE = 5
 GROUP_ID_NOT_FOUND_SINCE_COMMIT = 9
@@ -68,6 +71,10 @@ class Groups:
         self._new_member_id = new_member_id
         self._to_expire: list[str] = []
         """Groups that the present round of expiration has not come to yet."""
+        self._deleted_topics: dict[str, int] = {}
+        """Below which offset of the coordinator's partition their commits go."""
+        self._to_clear: dict[str, None] = {}
+        """Groups that may have committed in deleted topics."""
 
     def __iter__(self) -> Iterator[ClassicGroup]:
         return iter(self._groups.values())
@@ -122,6 +129,9 @@ class Groups:
             if isinstance(key, GroupMetadataKey) and value is not None:
                 self._abandon(self._groups.pop(key.group), instead)
                 self._revive(key.group, instead)
+            elif isinstance(key, OffsetCommitKey) and key.topic in self._deleted_topics:
+                self._to_clear[key.group] = None
+                instead.schedule(DELETION, DELETE_AGAIN_MS)
         return instead
 
     def reconfigure(self, config: GroupConfig) -> None:
@@ -230,6 +240,8 @@ class Groups:
         group = self._groups.get(key.group_id)
         if key == EXPIRATION:
             self._expire(step)
+        elif key == DELETION:
+            self._clear(step)
         elif group is None:
             pass
         elif key.kind == rebalance.SESSION:
@@ -311,19 +323,37 @@ class Groups:
         return step
 
     def delete_topics(self, topics: Collection[str], now_ms: int) -> Step:
-        """These topics are gone, and so are all offsets in them."""
+        """These topics are gone, and so are all offsets in them, some at a time.
+
+        What is committed from now on belongs to another topic of the same name.
+        """
+        self._deleted_topics |= dict.fromkeys(topics, self.offsets.end_offset)
+        self._to_clear |= dict.fromkeys(self.offsets.group_ids())
         step = Step(now_ms)
-        self.offsets.delete_topics(frozenset(topics), step)
+        self._clear(step)
         return step
+
+    def _clear(self, step: Step) -> None:
+        """The last round finds nothing to do: what was refused in one before it is back by then."""
+        if not self._to_clear:
+            self._deleted_topics.clear()
+            return
+        seen = 0
+        while self._to_clear and seen < AT_ONCE:
+            group_id = next(iter(self._to_clear))
+            del self._to_clear[group_id]
+            seen += self.offsets.delete_topics(group_id, self._deleted_topics, step)
+        step.schedule(DELETION, 0)
 
     def _expire(self, step: Step) -> None:
         """Drop what is out of date, and then empty groups that have nothing left; some groups at a time."""
         if not self._to_expire:
             self._to_expire = list(self._groups)
-        now, self._to_expire = self._to_expire[:EXPIRE_AT_ONCE], self._to_expire[EXPIRE_AT_ONCE:]
-        for group_id in now:
-            group = self._groups.get(group_id)
+        seen = 0
+        while self._to_expire and seen < AT_ONCE:
+            group = self._groups.get(self._to_expire.pop())
             if group is not None:
+                seen += 1 + self.offsets.count(group.group_id)
                 self._expire_group(group, step)
         interval_ms = self._config.offsets_retention_check_interval_ms
         step.schedule(EXPIRATION, 0 if self._to_expire else interval_ms)

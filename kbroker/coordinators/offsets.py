@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple
 
@@ -93,6 +93,8 @@ class Offsets:
         self._pending: dict[int, dict[tuple[str, Place], CommittedOffset]] = {}
         self._producers: dict[str, dict[Place, set[int]]] = {}
         """Group -> partition -> the producers that have something pending for it: the index of _pending."""
+        self.end_offset = 0
+        """After the last record that was replayed."""
 
     def __iter__(self) -> Iterator[tuple[str, Place, CommittedOffset]]:
         """Everything that is committed, with its group."""
@@ -110,6 +112,7 @@ class Offsets:
         producer_id: int = NO_PRODUCER_ID,
     ) -> None:
         place = Place(key.topic, key.partition)
+        self.end_offset = record_offset + 1
         if value is None:
             self._remove(key.group, place)
             return
@@ -166,6 +169,10 @@ class Offsets:
 
     def knows(self, group_id: str) -> bool:
         return group_id in self._committed or group_id in self._producers
+
+    def count(self, group_id: str) -> int:
+        """How many partitions the group has committed in."""
+        return len(self._committed.get(group_id, ()))
 
     def group_ids(self) -> Iterator[str]:
         """Every group that has something here."""
@@ -289,10 +296,25 @@ class Offsets:
     def delete_group(self, group_id: str, step: Step) -> None:
         self._bury(group_id, self._places(group_id), step)
 
-    def delete_topics(self, topics: frozenset[str], step: Step) -> None:
-        for group_id in self.group_ids():
-            gone = [place for place in self._places(group_id) if place.topic in topics]
-            self._bury(group_id, gone, step)
+    def delete_topics(self, group_id: str, topics: Mapping[str, int], step: Step) -> int:
+        """What a group has committed in topics by records below these offsets. How much was looked at."""
+        places = self._places(group_id)
+        gone = [
+            place
+            for place in places
+            if place.topic in topics and self._latest(group_id, place) < topics[place.topic]
+        ]
+        self._bury(group_id, gone, step)
+        return len(places) + 1
+
+    def _latest(self, group_id: str, place: Place) -> int:
+        """The offset of the last record about a place where something is committed or pending."""
+        found = [
+            self._pending[one][group_id, place] for one in self._producers.get(group_id, {}).get(place, ())
+        ]
+        if (committed := self.committed(group_id, place)) is not None:
+            found.append(committed)
+        return max(one.record_offset for one in found)
 
     def expire(self, group_id: str, retention_begins: RetentionBegins, retention_ms: int, step: Step) -> bool:
         """Whether nothing will be left of the group's offsets."""

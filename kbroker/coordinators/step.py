@@ -3,13 +3,19 @@
 A coordinator is given a request and the time, and returns a Step. It sends nothing and stores nothing.
 Whoever runs it does, for each Step, in this order and with nothing in between:
 
-1. append the records to the coordinator's partition, in one batch (a Step that replies nothing may be cut
-   into several, since nobody relies on all of it);
-2. if that is refused, forget this Step and carry out the one that the coordinator returns for the refusal;
-3. else `replay` each record, with its offset: nothing else changes durable state, and loading does the same;
+1. append the records to the coordinator's partition: in one batch if they fit, else in several, in order;
+2. `replay` each record of a batch that was appended, with its offset: nothing else changes durable state, and
+   loading does the same;
+3. if something was refused, carry out, instead of the rest of this Step, the one that the coordinator returns
+   for the refusal of just those records;
 4. set and cancel the timers, in the order in which they stand: a key has one deadline, the last one set;
 5. send the replies, and see to the markers, once the high watermark has reached the end of the log as it was
    after 1. That goes for a Step without records too: what it says may rest on records that can still be lost.
+
+So a Step that is larger than a batch may be done in part: its first records make sense without those behind
+them, and each without one before it that is too large for any batch. Offsets of different partitions do, and
+so do a group's offsets without the tombstone of the group, and transactions. (Kafka refuses for ever what is
+larger than a batch where it answers a request, and cuts only what it decides on its own.)
 
 A token stands for a request that somebody waits for. Coordinators keep tokens while requests are parked, hand
 each back in exactly one Reply, and never look at them. When the partition moves away, the replies still held
@@ -110,3 +116,10 @@ class Step:
 
     def note(self, sentence: str) -> None:
         self.notes.append(sentence)
+
+    def of(self, records: list[Record]) -> Step:
+        """This Step with only these of its records."""
+        part = Step(self.now_ms)
+        part.records, part.replies, part.timers = records, self.replies, self.timers
+        part.markers, part.notes = self.markers, self.notes
+        return part

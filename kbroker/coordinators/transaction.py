@@ -120,6 +120,10 @@ class Transaction:
             raise RuntimeError(f"{self.transactional_id!r} cannot go from {self.state} to {state}")
         return replace(self, state=state, last_update_ms=now_ms, **changes)
 
+    def is_late(self, now_ms: int) -> bool:
+        """Whether it is open for longer than it may be."""
+        return self.state is State.ONGOING and self.start_ms + self.timeout_ms < now_ms
+
     def renewed(self, identity: Identity, timeout_ms: int, now_ms: int) -> Transaction:
         """A producer begins, with no transaction yet."""
         keeps_id = identity.producer_id == self.producer_id

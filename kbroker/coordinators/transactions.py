@@ -54,6 +54,8 @@ EXPIRATION = TimerKey("expiration")
 COMPLETION = "completion"
 COMPLETE_AGAIN_MS = 500
 EXPIRE_AT_ONCE = 500
+ABORT_AT_ONCE = 100
+"""A decision with many partitions takes longer than a tombstone."""
 FIRST_VERSION_WITH_TAGS = 1
 """The transaction version from which on records are written in version 1."""
 
@@ -82,6 +84,8 @@ class Transactions:
         self._last_epochs: dict[str, int] = {}
         self._to_expire: list[str] = []
         """Ids that the present round of expiration has not come to yet."""
+        self._to_abort: list[str] = []
+        """Those past their timeout that are still to be aborted."""
 
     def __iter__(self) -> Iterator[Transaction]:
         return iter(self._transactions.values())
@@ -125,9 +129,14 @@ class Transactions:
         return Step(now_ms)
 
     def refused(self, step: Step, error: ErrorCode, now_ms: int) -> Step:
-        """The records of `step` were not appended: what is to be done instead of it."""
+        """The records of `step` were not appended: what is to be done instead of it.
+
+        Of the markers, those stay whose transaction was decided by a record that is in the log.
+        """
         instead = Step(now_ms)
         instead.timers.extend(step.timers)
+        undecided = {key.transactional_id for key, _, _ in step.records if isinstance(key, TransactionLogKey)}
+        instead.markers.extend(one for one in step.markers if one.transactional_id not in undecided)
         for token, response in step.replies:
             instead.reply(token, refused(response, APPEND_ERRORS.get(error, error)))
         for key, _, _ in step.records:
@@ -367,10 +376,18 @@ class Transactions:
         return step
 
     def _abort_late_ones(self, step: Step) -> None:
-        for transaction in self._ongoing.values():
-            if transaction.start_ms + transaction.timeout_ms < step.now_ms:
+        """Some at a time."""
+        if not self._to_abort:
+            self._to_abort = [
+                one.transactional_id for one in self._ongoing.values() if one.is_late(step.now_ms)
+            ]
+        now, self._to_abort = self._to_abort[:ABORT_AT_ONCE], self._to_abort[ABORT_AT_ONCE:]
+        for transactional_id in now:
+            transaction = self._ongoing.get(transactional_id)
+            if transaction is not None and transaction.is_late(step.now_ms):
                 self._fence(transaction, step)
-        step.schedule(TIMEOUTS, self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms)
+        interval_ms = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        step.schedule(TIMEOUTS, 0 if self._to_abort else interval_ms)
 
     def _expire(self, step: Step) -> None:
         """Forget ids that were not used for long; some at a time."""

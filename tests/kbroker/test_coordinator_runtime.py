@@ -13,8 +13,9 @@ from kbroker.coordinator_runtime import PATIENCE_MS, SAFE_YET_MS, Shard
 from kbroker.coordinators.offsets import Place
 from kbroker.coordinators.step import Markers
 from kbroker.coordinators.transaction import State, Transaction
-from kbroker.coordinators.transactions import TransactionConfig, Transactions
+from kbroker.coordinators.transactions import COMPLETE_AGAIN_MS, TransactionConfig, Transactions
 from storage.appending import Appended
+from storage.log_config import LogConfig
 from wire.api.end_txn import EndTxnRequest
 from wire.errors import ErrorCode, KafkaError
 from wire.internal import TRANSACTION_STATE
@@ -33,7 +34,8 @@ class World:
         self.carried_out: list[Markers] = []
         self.appended = 0
         self.machine = Transactions(TransactionConfig())
-        partition: Any = SimpleNamespace(leader_epoch=0)
+        self.refusal: KafkaError | None = None
+        partition: Any = SimpleNamespace(leader_epoch=0, log=SimpleNamespace(config=LogConfig()))
         self.shard: Shard[Transactions] = Shard(
             TRANSACTION_STATE,
             partition,
@@ -53,7 +55,9 @@ class World:
     def cancel(self) -> None:
         """Timers of this test never fire by themselves."""
 
-    def append(self, partition: object, batch: bytes, **terms: object) -> Appended:
+    def append(self, partition: object, batch: bytes, **terms: object) -> Appended | KafkaError:
+        if self.refusal is not None:
+            return self.refusal
         self.appended += 1
         return Appended(self.appended, self.appended, -1, 0)
 
@@ -119,6 +123,30 @@ def test_a_decision_is_carried_out_although_replicas_were_too_few_for_a_while(wo
     world.pass_ms(SAFE_YET_MS)
     world.promise()
     assert len(world.carried_out) == 1
+
+
+def test_what_was_decided_before_is_carried_out_although_nothing_can_be_appended_now(world: World) -> None:
+    """Loading finds a decision that lacks its markers, and one that lacks only the record of its end."""
+    for transactional_id, places in (("x", [Place("t", 0)]), ("y", [])):
+        one = Transaction(
+            transactional_id, 5, 0, 60_000, 0, State.PREPARE_COMMIT, frozenset(places), start_ms=0
+        )
+        world.machine.replay(TransactionLogKey(transactional_id=transactional_id), one.to_record(1), 0)
+    world.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.shard.decide(lambda machine, now_ms: machine.loaded(now_ms))
+    world.promise()
+    assert [markers.transactional_id for markers in world.carried_out] == ["x"]
+    world.refusal = None
+    world.pass_ms(COMPLETE_AGAIN_MS)
+    assert world.appended == 1
+
+
+def test_a_decision_that_cannot_be_appended_is_not_carried_out(world: World) -> None:
+    world.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    parked = world.decide()
+    world.promise()
+    assert code(parked) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not world.carried_out
 
 
 def test_a_decision_is_left_to_the_next_leader(world: World) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kbroker.coordinators.classic_group import GroupConfig
+from kbroker.coordinators.groups import AT_ONCE
 from tests.kbroker.coordinators.clients import (
     GROUP,
     Client,
@@ -364,6 +365,23 @@ def test_deleting_a_group_deletes_its_offsets_pending_ones_too(driver: Driver) -
     assert state(driver) == "Dead"
 
 
+def test_offsets_in_a_deleted_topic_go_in_pieces(driver: Driver) -> None:
+    """What is committed meanwhile is of another topic with that name."""
+    for number in range(AT_ONCE):
+        driver.ask(commit(f"g{number}", "t", {0: 1}), 8)
+    before = len(driver.log)
+    driver.run(driver.groups.delete_topics(["t"], driver.now_ms))
+    assert len(driver.log) - before == AT_ONCE // 2
+    last = f"g{AT_ONCE - 1}"
+    driver.ask(commit(last, "t", {0: 2}), 8)
+    driver.advance(0)
+    assert len(driver.log) - before == AT_ONCE, "all but the last, and the commit"
+    assert all_fetched(driver, last) == {("t", 0): (2, 0)}
+    driver.run(driver.groups.delete_topics(["t"], driver.now_ms))
+    driver.advance(0)
+    assert all_fetched(driver, last) == {}
+
+
 def test_offsets_in_deleted_topics_go_with_them(driver: Driver) -> None:
     commits(driver, {0: 1})
     driver.ask(commit(GROUP, "s", {0: 2}), 8)
@@ -506,7 +524,7 @@ def test_an_empty_group_without_offsets_is_removed_in_the_next_round(driver: Dri
 
 
 def test_a_round_of_expiration_goes_through_many_groups_in_pieces(driver: Driver) -> None:
-    """The loop must not stand still for all of them at once."""
+    """The loop must not stand still for all of them at once. A group with many offsets counts for many."""
     for number in range(1_200):
         driver.ask(commit(f"g{number}", "t", {0: 1}), 8)
     driver.now_ms += WEEK_MS
@@ -514,7 +532,7 @@ def test_a_round_of_expiration_goes_through_many_groups_in_pieces(driver: Driver
     before = len(driver.log)
     (key,) = driver.timers
     driver.fire(key)
-    assert len(driver.log) - before == 2 * 500
+    assert len(driver.log) - before == 2 * (AT_ONCE // 2)
     assert driver.timers[key] == driver.now_ms
     driver.advance(0)
     assert len(driver.log) - before == 2 * 1_200
