@@ -217,6 +217,7 @@ class Broker:
             group_config(self.settings.configuration),
             self._new_member_id,
             lambda: self.settings.configuration.broker.offsets_topic_num_partitions,
+            lambda: self.metadata.partition_count(CONSUMER_OFFSETS),
             values.offsets_commit_timeout_ms,
         )
 

@@ -13,22 +13,25 @@ Rules:
 - A partition that it leads no more is given up at once: those who wait get NOT_COORDINATOR.
 - Those who wait for replicas for longer than `patience_ms` get COORDINATOR_NOT_AVAILABLE. What was decided
   stays, and may come to hold.
-- Which partition a key belongs to is Kafka's choice: Java's hash of it. (conformance 84)
+- Which partition a key belongs to is Kafka's choice (`kbroker.coordinators.key_partition`). What is found in
+  another one comes from an earlier kbroker, and is taken over (`kbroker.takeover`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
-from functools import lru_cache, partial
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from kbroker.context import Parked
 from kbroker.coordinators.classic_group import GroupConfig
 from kbroker.coordinators.groups import Groups
+from kbroker.coordinators.key_partition import partition_of
 from kbroker.coordinators.refusals import refused
 from kbroker.coordinators.step import Markers, Record, Reply, Step, TimerKey
 from kbroker.replica_manager import HostedPartition, ReplicaManager
+from kbroker.takeover import Takeover
 from storage.appending import NO_GUARDS, Appended
 from storage.producer_state import Origin, VerificationGuard
 from storage.reading import Isolation
@@ -63,6 +66,25 @@ class Machine(Protocol):
 
     def on_timer(self, key: TimerKey, now_ms: int) -> Step: ...
 
+    # What is in the wrong partition, see `kbroker.takeover`
+
+    def ids(self) -> Iterable[str]:
+        """The ids of which something is durable here."""
+        ...
+
+    def knows(self, key: str) -> bool: ...
+
+    def take_over(self, key: str, other: Self, now_ms: int) -> Step | None:
+        """Append some of what another coordinator has of an id and this one has not; None: not yet.
+
+        Without records, this one has everything.
+        """
+        ...
+
+    def give_up(self, key: str, now_ms: int) -> Step:
+        """Remove everything of an id."""
+        ...
+
 
 M = TypeVar("M", bound=Machine)
 
@@ -87,16 +109,6 @@ class Clock(Protocol):
     def call_later_ms(self, delay_ms: int, call: Callable[[], object]) -> Timer: ...
 
 
-@lru_cache(maxsize=1 << 14)
-def partition_of(key: str, partitions: int) -> int:
-    """Java's `String.hashCode`, made positive, modulo the number of partitions."""
-    hashed = 0
-    encoded = key.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(encoded[::2], encoded[1::2], strict=True):
-        hashed = (hashed * 31 + (high << 8 | low)) & 0xFFFFFFFF
-    return (hashed & 0x7FFFFFFF) % partitions
-
-
 class Coordinators(Generic[M]):
     """The coordinators of a broker, by partition of their topic."""
 
@@ -107,10 +119,13 @@ class Coordinators(Generic[M]):
         clock: Clock,
         new_machine: Callable[[], M],
         partitions: Callable[[], int],
+        known_partitions: Callable[[], int],
         carry_out: Callable[[Shard[M], Markers], object] = lambda shard, markers: None,
         patience_ms: int = PATIENCE_MS,
     ) -> None:
-        """`partitions` tells how many the topic has, or is going to have; `carry_out` sees to markers."""
+        """`partitions` tells how many the topic has, or is going to have; `known_partitions` how many this
+        broker has been told of; `carry_out` sees to markers.
+        """
         self._topic = topic
         self._replicas = replicas
         self._clock = clock
@@ -119,6 +134,7 @@ class Coordinators(Generic[M]):
         self._carry_out = carry_out
         self._patience_ms = patience_ms
         self._shards: dict[int, Shard[M]] = {}
+        self._takeover = Takeover(self._shards, clock, partitions, known_partitions)
 
     # -- which partitions are coordinated here
 
@@ -133,12 +149,14 @@ class Coordinators(Generic[M]):
                 self._clock,
                 self._carry_out,
                 self._patience_ms,
+                self._takeover.loaded,
             )
             shard.load(partition.log.log_start_offset)
 
     def resigned(self, index: int) -> None:
         shard = self._shards.pop(index, None)
         if shard is not None:
+            self._takeover.resigned(index)
             shard.unload()
 
     def stop(self) -> None:
@@ -152,10 +170,11 @@ class Coordinators(Generic[M]):
 
     def shard_of(self, key: str) -> Shard[M]:
         """Who answers for a key; KafkaError 14 or 16 where that is not, or not yet, here."""
-        shard = self._shards.get(self.partition_of(key))
+        index = self.partition_of(key)
+        shard = self._shards.get(index)
         if shard is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        if shard.is_loading:
+        if shard.is_loading or self._takeover.is_awaited(key, index):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return shard
 
@@ -214,6 +233,7 @@ class GroupCoordinator(Coordinators[Groups]):
         config: GroupConfig,
         new_member_id: Callable[[str], str],
         partitions: Callable[[], int],
+        known_partitions: Callable[[], int],
         patience_ms: int = PATIENCE_MS,
     ) -> None:
         super().__init__(
@@ -222,6 +242,7 @@ class GroupCoordinator(Coordinators[Groups]):
             clock,
             lambda: Groups(config, new_member_id),
             partitions,
+            known_partitions,
             patience_ms=patience_ms,
         )
 
@@ -253,6 +274,7 @@ class Shard(Generic[M]):
         clock: Clock,
         carry_out: Callable[[Shard[M], Markers], object],
         patience_ms: int = PATIENCE_MS,
+        when_loaded: Callable[[int], object] = lambda index: None,
     ) -> None:
         self.machine = machine
         self.partition = partition
@@ -263,6 +285,7 @@ class Shard(Generic[M]):
         self._clock = clock
         self._carry_out = carry_out
         self._patience_ms = patience_ms
+        self._when_loaded = when_loaded
         self._timers: dict[TimerKey, Timer] = {}
         self._held_back: dict[int, tuple[int, list[Reply]]] = {}
         """With the time until which they are; in that order."""
@@ -419,6 +442,7 @@ class Shard(Generic[M]):
         if log.log_end_offset > log.log_start_offset:
             logger.info("loaded %s", self.partition)
         self.decide(lambda machine, now_ms: machine.loaded(now_ms))
+        self._when_loaded(self.partition.index)
 
     def _replay_batch(self, header: BatchHeader, data: bytes | bytearray | memoryview, position: int) -> None:
         found = records(data, position, header)

@@ -110,6 +110,10 @@ class MetadataCache:
         found = self.topics.get(topic)
         return found.partitions.get(index) if found else None
 
+    def partition_count(self, topic: str) -> int:
+        found = self.topics.get(topic)
+        return len(found.partitions) if found else 0
+
     def leader(self, topic: str, index: int) -> int:
         state = self.partition(topic, index)
         return state.leader if state is not None and state.leader in self.nodes else NO_LEADER

@@ -60,6 +60,7 @@ class TransactionCoordinator(Coordinators[Transactions]):
             around.clock,
             lambda: Transactions(self.config),
             around.partitions,
+            lambda: around.metadata.partition_count(TRANSACTION_STATE),
             writer.write,
         )
         self.verifier = Verifier(around.send, self.coordinator_of, around.clock)

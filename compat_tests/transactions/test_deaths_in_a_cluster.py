@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from compat_tests.cluster.processes import Cluster
-from kbroker.coordinator_runtime import partition_of
+from kbroker.coordinators.key_partition import partition_of
 from tests import zookeeper
 from tests.kbroker.cluster.routed import responsible
 from tests.kbroker.speaker import Speaker, new_topic

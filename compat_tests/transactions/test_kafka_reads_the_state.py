@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.apache_kafka import reason_to_skip
 from compat_tests.storage.dump_log_segments import complaints, run
-from kbroker.coordinator_runtime import partition_of
+from kbroker.coordinators.key_partition import partition_of
 from tests.kbroker.harness import BrokerProcess
 from tests.kbroker.speaker import Speaker
 from tests.kbroker.transacting import GROUP, Transacting, settled

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,14 +52,17 @@ PROPERTIES = {
 class House:
     """Where one broker lives after the other."""
 
-    def __init__(self, directory: Path, server: zookeeper.ZooKeeper) -> None:
+    def __init__(
+        self, directory: Path, server: zookeeper.ZooKeeper, more: Mapping[str, object] | None = None
+    ) -> None:
         self._directory = directory
         self._server = server
+        self._properties = {**PROPERTIES, **(more or {})}
 
     @contextmanager
     def ours(self, end: signal.Signals) -> Iterator[Speaker]:
         self._wait_until_free()
-        settings = {"zookeeper.connect": self._server.address, **PROPERTIES}
+        settings = {"zookeeper.connect": self._server.address, **self._properties}
         options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         log = self._directory / "broker.log"
         broker = BrokerProcess(log, *options)
@@ -75,7 +78,7 @@ class House:
     @contextmanager
     def kafkas(self, end: signal.Signals) -> Iterator[Speaker]:
         self._wait_until_free()
-        properties = {**PROPERTIES, "log.dirs": self._directory / "broker.data"}
+        properties = {**self._properties, "log.dirs": self._directory / "broker.data"}
         with KafkaOnZooKeeper(self._directory, self._server.address, properties) as kafka:
             host, _, port = kafka.bootstrap.partition(":")
             speaker = Speaker(host, int(port))
@@ -187,3 +190,50 @@ def check_left(left: dict[str, Any], count: int, offset: int) -> None:
     assert left["stable offset"][0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
     assert len(left["aborted"]) == count
     assert list(left["states"].values()) == ["CompleteCommit"] * (count - 1) + ["Ongoing"]
+
+
+def names(prefix: str) -> list[str]:
+    """Half of them have a negative hash."""
+    return [f"{number * number} {prefix}" for number in range(20)]
+
+
+def commit_as(speaker: Speaker, name: str, offset: int) -> None:
+    """A group's offset, in a transaction of an id of the same name."""
+    one = Transacting(speaker, name, 1).initialized()
+    one.find(name, GROUP)
+    assert settled(lambda: one.add_offsets(name)) == 0
+    assert settled(lambda: one.commit_offset(name, "t", offset)) == 0
+    one.settled_end(is_commit=True)
+
+
+def check_ids(speaker: Speaker, offsets: dict[str, int]) -> None:
+    """Every group and every transactional id is known where it is looked for."""
+    for name, offset in offsets.items():
+        one = Transacting(speaker, name, 1)
+        one.find()
+        settled(lambda one=one: {"": ErrorCode.NOT_COORDINATOR}.get(one.state(), ErrorCode.NONE))  # type: ignore[misc]
+        assert one.state() == "CompleteCommit", name
+        one.find(name, GROUP)
+        assert settled(lambda name=name: committed_offset(speaker, name, "t")[0]) == 0  # type: ignore[misc]
+        assert committed_offset(speaker, name, "t") == (0, offset), name
+
+
+def test_the_next_broker_looks_for_ids_where_the_last_one_has_put_them(tmp_path: Path) -> None:
+    """Conformance 84"""
+    with ExitStack() as stack:
+        server = stack.enter_context(zookeeper.ZooKeeper(tmp_path / "zookeeper"))
+        partitions = {"offsets.topic.num.partitions": 7, "transaction.state.log.num.partitions": 7}
+        house = House(tmp_path, server, partitions)
+        known: dict[str, int] = {}
+        with house.ours(signal.SIGTERM) as speaker:
+            speaker.create("t")
+            for offset, name in enumerate(names("ours")):
+                commit_as(speaker, name, offset)
+                known[name] = offset
+        with house.kafkas(signal.SIGTERM) as speaker:
+            check_ids(speaker, known)
+            for offset, name in enumerate(names("kafkas")):
+                commit_as(speaker, name, offset)
+                known[name] = offset
+        with house.ours(signal.SIGTERM) as speaker:
+            check_ids(speaker, known)

@@ -21,6 +21,7 @@ is loaded (COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR), permissions, topic id
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from typing import Self
 
 from kbroker.coordinators import classic_rebalance as rebalance
 from kbroker.coordinators.classic_group import ClassicGroup, GroupConfig
@@ -104,7 +105,7 @@ class Groups:
     def loaded(self, now_ms: int) -> Step:
         """Everything there is has been replayed: the groups come to life."""
         step = Step(now_ms)
-        for group_id in dict.fromkeys([*self._metadata, *self.offsets.group_ids()]):
+        for group_id in self.ids():
             self._revive(group_id, step)
         step.schedule(EXPIRATION, self._config.offsets_retention_check_interval_ms)
         return step
@@ -127,7 +128,8 @@ class Groups:
             instead.reply(token, refused(response, APPEND_ERRORS.get(error, error)))
         for key, value, _ in step.records:
             if isinstance(key, GroupMetadataKey) and value is not None:
-                self._abandon(self._groups.pop(key.group), instead)
+                if key.group in self._groups:  # not while it is taken over
+                    self._abandon(self._groups.pop(key.group), instead)
                 self._revive(key.group, instead)
             elif isinstance(key, OffsetCommitKey) and key.topic in self._deleted_topics:
                 self._to_clear[key.group] = None
@@ -154,6 +156,37 @@ class Groups:
             rebalance.begin_session(group, member, step)
         if len(group.members) > self._config.group_max_size:
             rebalance.prepare_rebalance(group, step, "it is larger than allowed")
+
+    # What another partition has, see kbroker.takeover
+
+    def ids(self) -> Iterable[str]:
+        return dict.fromkeys([*self._metadata, *self.offsets.group_ids()])
+
+    def knows(self, group_id: str) -> bool:
+        return group_id in self._metadata or self.offsets.knows(group_id)
+
+    def take_over(self, group_id: str, other: Self, now_ms: int) -> Step | None:
+        """Some of what is missing here; at the end the group comes to life. What is pending is waited for.
+
+        A group with members here has begun anew: only the offsets of the old one count.
+        """
+        if other.offsets.has_pending(group_id):
+            return None
+        step = Step(now_ms)
+        group, theirs = self._groups.get(group_id), other._metadata.get(group_id)
+        has_members = group is not None and bool(group.members or group.pending_joins)
+        if theirs is not None and group_id not in self._metadata and not has_members:
+            step.append(GroupMetadataKey(group=group_id), theirs, rebalance.METADATA_VERSION)
+        self.offsets.take_over(group_id, other.offsets, AT_ONCE, step)
+        if not step.records and not has_members:
+            self._revive(group_id, step)
+        return step
+
+    def give_up(self, group_id: str, now_ms: int) -> Step:
+        step = Step(now_ms)
+        self.offsets.delete_group(group_id, step)
+        step.append(GroupMetadataKey(group=group_id), None)
+        return step
 
     def _abandon(self, group: ClassicGroup, step: Step) -> None:
         for member_id in [*group.members, *group.pending_joins]:

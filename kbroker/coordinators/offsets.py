@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from kbroker.coordinators.step import Step
 from wire.api.offset_commit import (
@@ -328,6 +328,22 @@ class Offsets:
                 expired.append(place)
         self._bury(group_id, expired, step)
         return len(expired) == len(places) and not self.has_pending(group_id)
+
+    def take_over(self, group_id: str, other: Self, at_most: int, step: Step) -> None:
+        """Records for what is committed there and unknown here."""
+        known = set(self._places(group_id))
+        theirs = other._committed.get(group_id, {})
+        missing = [place for place in theirs if place not in known]
+        for place in missing[:at_most]:
+            committed = theirs[place]
+            value = OffsetCommitValue(
+                offset=committed.offset,
+                leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+                commit_timestamp=committed.commit_timestamp_ms,
+                expire_timestamp=committed.expire_timestamp_ms,
+            )
+            _append(group_id, place, value, step)
 
     def _places(self, group_id: str) -> list[Place]:
         """Where something is committed or pending."""

@@ -109,6 +109,11 @@ class Transaction:
         return self.identity
 
     @property
+    def producer_ids(self) -> frozenset[int]:
+        """Those that the transactional id has, or had before the epochs of the last one were used up."""
+        return frozenset((self.producer_id, self.previous_producer_id, self.next_producer_id))
+
+    @property
     def is_exhausted(self) -> bool:
         """No epoch is left that could be given out."""
         return is_exhausted(self.producer_epoch)

@@ -22,7 +22,7 @@ requests are told 47 in place of 90, by the handlers. New producer ids are passe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from kbroker.coordinators import transaction_end as ending
 from kbroker.coordinators.offsets import Place
@@ -149,6 +149,36 @@ class Transactions:
     def reconfigure(self, config: TransactionConfig) -> None:
         """For what is decided from now on."""
         self._config = config
+
+    # What another partition has, see kbroker.takeover
+
+    def ids(self) -> Iterable[str]:
+        return self._transactions
+
+    def knows(self, transactional_id: str) -> bool:
+        return transactional_id in self._transactions
+
+    def take_over(self, transactional_id: str, other: Self, now_ms: int) -> Step | None:
+        """An open transaction goes on here, unless the id has begun anew: then it has to be aborted there.
+
+        What is decided is carried out where it was.
+        """
+        step = Step(now_ms)
+        mine, theirs = self._transactions.get(transactional_id), other._transactions.get(transactional_id)
+        if theirs is None:
+            return step
+        if theirs.state.is_decided:
+            return None
+        if mine is None:
+            self._put(theirs, step)
+        elif theirs.state is State.ONGOING and theirs.producer_id not in mine.producer_ids:
+            return None
+        return step
+
+    def give_up(self, transactional_id: str, now_ms: int) -> Step:
+        step = Step(now_ms)
+        step.append(TransactionLogKey(transactional_id=transactional_id), None)
+        return step
 
     def _put(self, transaction: Transaction, step: Step) -> None:
         version = 1 if self._config.transaction_version >= FIRST_VERSION_WITH_TAGS else 0

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.coordinator_runtime import partition_of
 from tests.kbroker.handlers.test_produce import produce
 from tests.kbroker.hosting import Hosting
 from tests.kbroker.speaker import batch
@@ -132,12 +131,3 @@ def test_the_coordinator_is_the_leader_of_the_groups_partition(hosting: Hosting)
         reply = hosting.ask(request, ApiKey.FIND_COORDINATOR, version)
         found = reply.coordinators[0] if version >= 4 else reply
         assert (found.error_code, found.port) == (0, hosting.broker.address[1])
-
-
-@pytest.mark.parametrize(
-    ("group_id", "partition"),
-    [("", 0), ("g", 3), ("console-consumer-1", 24), ("ünïcode-漢", 23), ("a" * 300, 34)],
-)
-def test_groups_are_spread_as_kafka_spreads_them(group_id: str, partition: int) -> None:
-    """Java: Math.abs over String.hashCode, modulo 50."""
-    assert partition_of(group_id, 50) == partition

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.coordinator_runtime import partition_of
+from kbroker.coordinators.key_partition import partition_of
 from kbroker.coordinators.offsets import Place
 from kbroker.coordinators.transaction import State, Transaction
 from storage.files import Disk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kbroker.coordinator_runtime import partition_of
+from kbroker.coordinators.key_partition import partition_of
 from kbroker.peer import PeerLost
 from tests.kbroker.cluster.in_process import Cluster, until
 from tests.kbroker.speaker import Speaker

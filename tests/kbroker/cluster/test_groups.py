@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from kbroker.coordinator_runtime import partition_of
+from kbroker.coordinators.key_partition import partition_of
 from tests.kbroker.cluster.in_process import PATIENCE_S, Cluster, run, until
 from wire.api.find_coordinator import FindCoordinatorRequest
 from wire.api.offset_commit import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.coordinator_runtime import partition_of
+from kbroker.coordinators.key_partition import partition_of
 from tests.kbroker.cluster.in_process import Cluster, run, until
 from tests.kbroker.cluster.routed import PARTITIONS, Routed
 from tests.kbroker.transacting import (
