@@ -18,7 +18,7 @@ from tests.sim.loop import SimulatedLoop
 from tests.sim.simulation import Outcome
 from tests.sim.transaction_history import EndAnswer, TransactionHistory
 from tests.sim.watcher import OpenTransactions
-from tests.storage.partitions import append, batch, marker, new_log
+from tests.storage.partitions import append, batch, marker, new_log, reopened
 from tests.storage.simulated_disk import SimulatedDisk
 from wire.api.offset_fetch import (
     OffsetFetchResponse,
@@ -34,8 +34,8 @@ def new_history() -> History:
     return History(lambda: 0.0)
 
 
-def test_any_number_of_markers_in_the_tail_may_count_whatever_segment_they_are_in() -> None:
-    """Seed 30761: the two markers that were not replicated lay in two segments."""
+def test_markers_below_the_latest_snapshot_may_count_whatever_segment_they_are_in() -> None:
+    """Seed 30761: after a clean stop, and in two segments. Others count once they are replicated."""
     log = new_log(SimulatedDisk(), LogConfig())
     append(log, *(batch("v", producer_id=one, epoch=0, sequence=0, transactional=True) for one in (1, 2)))
     append(log, marker(1, commit=False))
@@ -46,6 +46,11 @@ def test_any_number_of_markers_in_the_tail_may_count_whatever_segment_they_are_i
         if header.base_offset < 2:
             replicated.take(header)
     assert (replicated.end, replicated.last_stable_offset) == (2, 0)
+    assert replicated.last_stable_offsets(log) == {0, 1}
+    log.close()
+    log = reopened(log, clean=True)
+    log.high_watermark = 2
+    assert log.last_stable_offset == 2
     assert replicated.last_stable_offsets(log) == {0, 1, 2}
 
 

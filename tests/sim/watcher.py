@@ -59,17 +59,19 @@ class OpenTransactions:
 
         A marker may count before it is committed: a snapshot of the producers, as Kafka's, does not tell
         where the marker is. It does tell that there was one, so what it ended is decided. Who has loaded a
-        snapshot counts all markers below, and as each segment has one, any number of those in the tail.
+        snapshot counts all markers below it. There is one at each segment and perhaps at the end, and any of
+        them may have been loaded, but nothing above the latest.
         """
         latest = OpenTransactions()
         latest.end, latest._open = self.end, dict(self._open)
         found = {self.last_stable_offset}
-        offset = self.end
-        while offset < log.log_end_offset:
+        offset, end = self.end, log.producers.latest_snapshot_offset or 0
+        while offset < end:
             read = log.read(offset, MOST_BYTES, Isolation.LOG_END)
             for _, header in batch_headers(read.records):
-                latest.take(header)
-                found.add(min(latest.last_stable_offset, self.end))
+                if header.base_offset < end:
+                    latest.take(header)
+                    found.add(min(latest.last_stable_offset, self.end))
             offset = read.next_offset
         return found
 
