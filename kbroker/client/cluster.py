@@ -204,7 +204,9 @@ class Cluster:
                 connection.close()
                 del self._connections[address]
 
-    def patiently(self, action: Callable[[], T], patience_s: float | None = None) -> T:
+    def patiently(
+        self, action: Callable[[], T], patience_s: float | None = None, pause_s: float = PAUSE_S
+    ) -> T:
         """The outcome of the action, repeated while it fails in a way that passes."""
         deadline = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
         while True:
@@ -213,7 +215,7 @@ class Cluster:
             except ClientError as error:
                 if not error.retriable or time.monotonic() >= deadline:
                     raise
-            time.sleep(PAUSE_S)
+            time.sleep(pause_s)
             self.forget()
 
     def _learn(self, response: MetadataResponse) -> None:

@@ -16,6 +16,7 @@ from wire.api import ApiKey
 from wire.api.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.api.delete_groups import DeleteGroupsRequest
 from wire.api.describe_groups import DescribedGroup, DescribeGroupsRequest
+from wire.api.leave_group import LeaveGroupRequest, MemberIdentity
 from wire.api.list_groups import ListGroupsRequest
 from wire.api.offset_commit import (
     OffsetCommitRequest,
@@ -154,6 +155,20 @@ def reset_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition,
                 refused = answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
                 message = "the group has members; stop them first" if refused else None
                 check(answer.error_code, f"cannot reset the offsets of group {group}", message)
+
+    cluster.patiently(ask)
+
+
+def remove_members(cluster: Cluster, group: str) -> None:
+    """Have all members leave, as Kafka's admin client does; those that run on join again when they notice."""
+
+    def ask() -> None:
+        members = [
+            MemberIdentity(member_id=one.member_id, group_instance_id=one.instance_id)
+            for one in describe_group(cluster, group).members
+        ]
+        answer = cluster.coordinator(group).ask(LeaveGroupRequest(group_id=group, members=members))
+        check(answer.error_code, f"cannot remove the members of group {group}")
 
     cluster.patiently(ask)
 

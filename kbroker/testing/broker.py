@@ -11,6 +11,7 @@ used: the pytest plugin is loaded in test runs that need no broker, too.
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import socket
 import sys
@@ -110,6 +111,7 @@ class Broker:
                 raise
             self._port = self._runner.port
             self._release_port()
+            self._runner.ask("prepare")
 
     def stop(self) -> None:
         """A clean stop; what was temporary is removed. Nothing if the broker has stopped before."""
@@ -198,23 +200,31 @@ class Broker:
         found: list[str] = self._ask("topics()", "topics")
         return found
 
+    def clear(self) -> None:
+        """Delete all topics and groups; members of groups that still run are sent away first."""
+        self._ask("clear()", "clear")
+
     def produce(
         self,
         topic: str,
-        *values: bytes | str | None,
+        *values: object,
         key: bytes | str | None = None,
-        headers: Iterable[tuple[str, bytes | None]] = (),
+        headers: Iterable[tuple[str, bytes | str | None]] = (),
         partition: int | None = None,
         timestamp: int | None = None,
+        as_json: bool = False,
     ) -> list[Record]:
         """Write a record for each value, with acks=all; where they lie, by partition and offset.
 
+        Values are bytes, text, or None for a tombstone; with `as_json`, all but None become JSON.
         The partition is chosen by the key as Kafka's clients do; without one, values go to one partition
         after the other, from 0. A topic that is not there is made.
         """
         now = time.time_ns() // 1_000_000 if timestamp is None else timestamp
+        encode_value = as_json_bytes if as_json else as_bytes
+        named = tuple((name, as_bytes(value, "a header")) for name, value in headers)
         records = [
-            Record(topic, NO_PLACE, NO_PLACE, now, as_bytes(key), as_bytes(value), tuple(headers))
+            Record(topic, NO_PLACE, NO_PLACE, now, as_bytes(key, "a key"), encode_value(value), named)
             for value in values
         ]
         written: list[Record] = self._ask(f"produce({topic!r}, ...)", "produce", topic, partition, records)
@@ -378,5 +388,16 @@ class Broker:
         return directory / "broker.log"
 
 
-def as_bytes(text: bytes | str | None) -> bytes | None:
-    return text.encode() if isinstance(text, str) else text
+def as_bytes(given: object, what: str = "a value") -> bytes | None:
+    if given is None or isinstance(given, bytes):
+        return given
+    if isinstance(given, str):
+        return given.encode()
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    hint = "; as_json=True encodes it" if what == "a value" else ""
+    raise TypeError(f"{what} is bytes, str or None, not {type(given).__name__}{hint}")
+
+
+def as_json_bytes(given: object) -> bytes | None:
+    return None if given is None else json.dumps(given).encode()

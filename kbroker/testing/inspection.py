@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from kbroker.client import topics
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import UnknownGroup, UnknownTopic
+from kbroker.client.errors import Refused, UnknownGroup, UnknownTopic
 from kbroker.client.fetching import Reader
-from kbroker.client.groups import committed_offsets, describe_group, progress
+from kbroker.client.groups import (
+    committed_offsets,
+    delete_group,
+    describe_group,
+    list_groups,
+    progress,
+    remove_members,
+)
 from kbroker.client.offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from kbroker.client.producing import Producer
 from kbroker.client.record import Record
@@ -21,6 +29,10 @@ from kbroker.testing.views import GroupState, Member, TopicPartition
 
 TIMEOUT_S = 10.0
 POLL_MS = 100
+ATTEMPTS = 5
+SHORT_PAUSE_S = 0.002
+NOBODY = "nobody"
+"""A group that is asked about and never made."""
 
 
 class Inspector:
@@ -31,6 +43,29 @@ class Inspector:
 
     def close(self) -> None:
         self._cluster.close()
+
+    def prepare(self) -> None:
+        """Have a coordinator of groups, so that the first consumer need not wait and complain."""
+        self._cluster.patiently(lambda: self._cluster.coordinator(NOBODY), pause_s=SHORT_PAUSE_S)
+        committed_offsets(self._cluster, NOBODY)
+
+    def clear(self) -> None:
+        for topic in self.topics():
+            topics.delete_topic(self._cluster, topic)
+        for group in list_groups(self._cluster):
+            with suppress(UnknownGroup):  # it may have gone with its topics
+                self._delete_group(group.group)
+        self._cluster.forget()
+
+    def _delete_group(self, group: str) -> None:
+        """A member that is polled meanwhile comes back: a few times that is taken for chance."""
+        for attempt in range(ATTEMPTS):
+            remove_members(self._cluster, group)
+            try:
+                return delete_group(self._cluster, group)
+            except Refused:
+                if attempt == ATTEMPTS - 1:
+                    raise
 
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
         topics.create_topic(self._cluster, name, partitions, configs=configs)

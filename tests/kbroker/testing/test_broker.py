@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 
@@ -13,6 +14,11 @@ from kbroker import namesakes
 from kbroker.client.errors import Refused, UnknownTopic
 from kbroker.namesakes import NameTaken
 from kbroker.testing import Broker, BrokerFailed, Record, WaitFailed
+from tests.kbroker.harness import RawClient
+from wire.api import ApiKey
+from wire.api.find_coordinator import FindCoordinatorRequest
+from wire.api.heartbeat import HeartbeatRequest
+from wire.errors import ErrorCode
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["process", "thread"])
@@ -55,6 +61,48 @@ def test_records_with_one_key_share_a_partition_and_tombstones_are_null(broker: 
     written = broker.produce("keyed", "1", None, "2", key="k")
     assert len({one.partition for one in written}) == 1
     assert [one.value for one in written] == [b"1", None, b"2"]
+
+
+def test_values_are_bytes_text_or_none_and_json_where_asked_for(broker: Broker) -> None:
+    written = broker.produce("kinds", b"1", "zwölf", None, bytearray(b"2"), headers=[("h", "text")])
+    assert [one.value for one in written] == [b"1", "zwölf".encode(), None, b"2"]
+    assert written[0].headers == (("h", b"text"),)
+    [as_json, tombstone] = broker.produce("kinds", {"id": [1, None]}, None, key="k", as_json=True)
+    assert (json.loads(as_json.value or b""), tombstone.value) == ({"id": [1, None]}, None)
+    with pytest.raises(TypeError, match="a value is bytes, str or None, not dict; as_json=True encodes it"):
+        broker.produce("kinds", {"id": 1})
+    with pytest.raises(TypeError, match=r"a key is bytes, str or None, not int$"):
+        broker.produce("kinds", "1", key=7)  # type: ignore[arg-type]
+    assert len(broker.records("kinds")) == 6
+
+
+def test_clear_leaves_neither_topics_nor_groups(broker: Broker) -> None:
+    broker.produce("left", "1", "2")
+    consumer = KafkaConsumer(
+        "left", bootstrap_servers=broker.bootstrap, group_id="left", auto_offset_reset="earliest"
+    )
+    assert next(consumer).value == b"1"
+    consumer.commit()
+    broker.clear()
+    consumer.close(autocommit=False)
+    broker.clear()  # it may have come back once more before it was closed
+    assert broker.topics() == []
+    assert broker.group("left").state is None
+    [first] = broker.produce("left", "again")
+    assert first.offset == 0
+    assert broker.group("left").offsets == {}
+
+
+def test_a_group_is_coordinated_from_the_first_request_on() -> None:
+    """Otherwise clients log an error: kafka-python's is "Group Coordinator Request failed"."""
+    with Broker(in_thread=True) as fresh:
+        client = RawClient(fresh.host, fresh.port)
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=["first"])
+        found = client.ask(request, ApiKey.FIND_COORDINATOR, 4)
+        assert found.coordinators[0].error_code == 0
+        beat = HeartbeatRequest(group_id="first", generation_id=0, member_id="m")
+        assert client.ask(beat, ApiKey.HEARTBEAT, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        client.socket.close()
 
 
 def test_a_topic_has_the_configuration_that_was_asked_for(broker: Broker) -> None:
