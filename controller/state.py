@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
+from controller.topic_names import metric_name
+
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 EPOCH_DURING_DELETE = -2
@@ -190,6 +192,8 @@ class ClusterState:
     """Brokers that have asked to go: still here, but not to be elected."""
     topics: dict[str, TopicState] = field(default_factory=dict)
     topic_names: dict[bytes, str] = field(default_factory=dict)
+    metric_names: dict[str, str] = field(default_factory=dict)
+    """By the name that metrics give them, the topics; one of them where an older cluster has several."""
     configs: dict[Entity, EntityConfig] = field(default_factory=dict)
     deletions: dict[str, Deletion] = field(default_factory=dict)
     reassigning: dict[TopicPartition, None] = field(default_factory=dict)
@@ -204,6 +208,7 @@ class ClusterState:
     def add_topic(self, topic: TopicState) -> None:
         self.topics[topic.name] = topic
         self.topic_names[topic.topic_id] = topic.name
+        self.metric_names[metric_name(topic.name)] = topic.name
         for partition, assignment in topic.assignments.items():
             if assignment.is_reassigning:
                 self.reassigning[TopicPartition(topic.name, partition)] = None
@@ -211,6 +216,8 @@ class ClusterState:
     def remove_topic(self, name: str) -> None:
         topic = self.topics.pop(name)
         del self.topic_names[topic.topic_id]
+        if self.metric_names.get(metric_name(name)) == name:
+            del self.metric_names[metric_name(name)]
         self.deletions.pop(name, None)
         self.configs.pop((EntityType.TOPIC, name), None)
         for partition in topic.partitions():

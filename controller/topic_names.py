@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 LONGEST = 249
 
@@ -23,9 +22,6 @@ def objection_to(name: str) -> str | None:
     return None
 
 
-def collision(name: str, existing: Iterable[str]) -> str | None:
-    """An existing topic whose metrics would have the same name, since these have '_' for '.'."""
-    if "." not in name and "_" not in name:
-        return None
-    metric = name.replace(".", "_")
-    return next((other for other in existing if other.replace(".", "_") == metric), None)
+def metric_name(name: str) -> str:
+    """A topic as metrics name it. Two topics with the same one cannot be told apart."""
+    return name.replace(".", "_")

@@ -21,7 +21,7 @@ from controller.partitions import settle
 from controller.placement import Start
 from controller.plan import Plan, announcement
 from controller.state import EntityType, ReplicaAssignment, TopicPartition, TopicState
-from controller.topic_names import collision, objection_to
+from controller.topic_names import metric_name, objection_to
 from wire.api.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -137,7 +137,7 @@ def _check_name(plan: Plan, name: str) -> None:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} is being deleted")
     if name in plan.state.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists")
-    if (other := collision(name, plan.state.topics)) is not None:
+    if (other := plan.state.metric_names.get(metric_name(name))) is not None:
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
             f"topic {name} cannot be told from {other} in the names of metrics",
@@ -178,9 +178,9 @@ def delete(plan: Plan, request: DeleteTopicsRequest, version: int) -> DeleteTopi
     if version < TOPIC_IDS_SINCE:
         asked = [(name, ZERO_UUID) for name in request.topic_names]
     # A topic that is named both ways is named twice.
-    names = {name for name, _ in asked}
+    names = {name for name, _ in asked if name is not None}
     for position, (name, topic_id) in enumerate(asked):
-        if name is None and plan.state.topic_names.get(topic_id) in names - {None}:
+        if name is None and plan.state.topic_names.get(topic_id) in names:
             asked[position] = plan.state.topic_names[topic_id], ZERO_UUID
     repeated = _repeated(asked)
     responses = []

@@ -56,7 +56,8 @@ class MetadataCache:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self._names: dict[bytes, str] = {}
-        self._answers: dict[tuple[str, str], list[MetadataResponsePartition]] = {}
+        self._answers: dict[str, dict[str, list[MetadataResponsePartition]]] = {}
+        """By topic and listener."""
 
     @property
     def controller_id(self) -> int:
@@ -77,8 +78,7 @@ class MetadataCache:
             self._answers.clear()
         deleted: list[tuple[str, int]] = []
         for state in request.topic_states:
-            for name_and_listener in [key for key in self._answers if key[0] == state.topic_name]:
-                del self._answers[name_and_listener]
+            self._answers.pop(state.topic_name, None)
             deleted += self._update_topic(state)
         return deleted
 
@@ -120,11 +120,11 @@ class MetadataCache:
 
     def described(self, topic: Topic, listener: str) -> list[MetadataResponsePartition]:
         """The partitions as a client on this listener is to see them, in order of their index."""
-        key = topic.name, listener
-        answer = self._answers.get(key)
+        answers = self._answers.setdefault(topic.name, {})
+        answer = answers.get(listener)
         if answer is None:
             in_order = sorted(topic.partitions.values(), key=lambda state: state.partition_index)
-            answer = self._answers[key] = [self._described(state, listener) for state in in_order]
+            answer = answers[listener] = [self._described(state, listener) for state in in_order]
         return answer
 
     def _described(self, state: UpdateMetadataPartitionState, listener: str) -> MetadataResponsePartition:

@@ -203,12 +203,22 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """Unwinds one request; dispatch turns it into that API's error reply."""
+    """Unwinds one request; dispatch turns it into that API's error reply.
+
+    A message may quote what a client has sent, so it is cut: strings of the protocol have an end as well.
+    """
+
+    MOST_CHARACTERS = 1000
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        super().__init__(message or code.message)
+        text = message or code.message
+        super().__init__(text if len(text) <= self.MOST_CHARACTERS else f"{text[: self.MOST_CHARACTERS]}...")
         self.code = code
 
 
 class WireError(Exception):
     """These bytes are not the message they claim to be."""
+
+
+class TooManyElements(WireError):
+    """A message may be what it claims to be, and is more than anybody wants to decode."""

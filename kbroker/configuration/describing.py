@@ -93,9 +93,9 @@ def describe_broker(configuration: Configuration, names: Collection[str] | None 
 
 def describe_all_brokers(configuration: Configuration, names: Collection[str] | None = None) -> list[Entry]:
     """What is stored for all brokers."""
-    entries = []
+    entries, wanted = [], frozenset(names or configuration.dynamic_default)
     for name, text in configuration.dynamic_default.items():
-        if not names or name in names:
+        if name in wanted:
             note = find_broker_key(name)
             value = _shown(note, text)
             synonym = Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)

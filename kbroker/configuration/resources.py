@@ -112,7 +112,7 @@ class Resource(ABC):
             case Operation.DELETE:
                 return None
             case Operation.APPEND | Operation.SUBTRACT:
-                words, given = self._list(name), _words(_given(name, value))
+                words, given = self._list(name), dict.fromkeys(_words(_given(name, value)))
                 if operation == Operation.SUBTRACT:
                     return ",".join(word for word in words if word not in given)
                 return ",".join(dict.fromkeys((*words, *given)))

@@ -469,7 +469,7 @@ def _describe_nothing(group_id: str, context: RequestContext) -> DescribedGroup:
     is_error = context.api_version >= GROUP_ID_NOT_FOUND_SINCE_DESCRIBE
     return DescribedGroup(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND if is_error else ErrorCode.NONE,
-        error_message=f"Group {group_id} not found." if is_error else None,
+        error_message=f"Group {group_id:.1000} not found." if is_error else None,
         group_id=group_id,
         group_state=State.DEAD,
         protocol_type="",

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from kbroker.context import Context, Parked
@@ -53,10 +54,11 @@ def unknown_part(
     """Take what does not exist out of the request; the answer for it."""
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     known = broker.metadata.topics.get(topic.name)
-    missing = [p for p in topic.partitions if known is None or p.partition_index not in known.partitions]
+    exist: Container[int] = () if known is None else known.partitions
+    missing = [p for p in topic.partitions if p.partition_index not in exist]
     if not missing:
         return None
-    topic.partitions = [p for p in topic.partitions if p not in missing]
+    topic.partitions = [p for p in topic.partitions if p.partition_index in exist]
     unknown_id = by_id and known is None
     code = ErrorCode.UNKNOWN_TOPIC_ID if unknown_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     answers = [

@@ -6,6 +6,7 @@ is UNKNOWN_TOPIC_OR_PARTITION, unless the group as a whole is refused.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from kbroker.context import Context, Parked
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 def offset_delete(broker: Broker, context: Context, request: OffsetDeleteRequest) -> Parked:
     known, unknown = [], []
     for topic in request.topics:
-        exist = [p for p in topic.partitions if broker.metadata.partition(topic.name, p.partition_index)]
+        found = broker.metadata.topics.get(topic.name)
+        there: Container[int] = () if found is None else found.partitions
+        exist = [p for p in topic.partitions if p.partition_index in there]
         known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=exist))
-        unknown.append([p.partition_index for p in topic.partitions if p not in exist])
+        unknown.append([p.partition_index for p in topic.partitions if p.partition_index not in there])
 
     def with_unknown(response: object) -> object:
         if isinstance(response, OffsetDeleteResponse) and not response.error_code:

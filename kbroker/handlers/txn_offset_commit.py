@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from kbroker.context import Context, Parked
@@ -120,10 +121,11 @@ def transactional_header(producer_id: int, producer_epoch: int) -> BatchHeader:
 def unknown_part(broker: Broker, topic: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic | None:
     """Take what does not exist out of the request; the answer for it."""
     known = broker.metadata.topics.get(topic.name)
-    missing = [p for p in topic.partitions if known is None or p.partition_index not in known.partitions]
+    exist: Container[int] = () if known is None else known.partitions
+    missing = [p for p in topic.partitions if p.partition_index not in exist]
     if not missing:
         return None
-    topic.partitions = [p for p in topic.partitions if p not in missing]
+    topic.partitions = [p for p in topic.partitions if p.partition_index in exist]
     answers = [
         TxnOffsetCommitResponsePartition(
             partition_index=p.partition_index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

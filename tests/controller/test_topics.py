@@ -9,15 +9,18 @@ import pytest
 from controller import events, znodes
 from controller.state import EntityType, ReplicaAssignment, ReplicaDeletion, TopicPartition
 from controller.topic_names import LONGEST
+from controller.transitions import step
 from tests.controller.rules import DEFAULTS, SomeRules
 from tests.controller.simulated_store import answer_of
-from tests.controller.worlds import World, a_topic, at_once, nothing_changes
+from tests.controller.worlds import START, World, a_topic, at_once, nothing_changes, topic_id
+from tests.steps import Steps
 from wire.api.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from wire.api.create_topics import CreateTopicsRequest
 from wire.api.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
 from wire.api.leader_and_isr import LeaderAndIsrRequest
 from wire.api.update_metadata import UpdateMetadataRequest
@@ -114,6 +117,22 @@ def test_a_name_whose_metrics_would_be_anothers_is_refused(existing: str, name: 
     ]
     assert codes(world, a_topic(name, 1, 1)) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert codes(world, a_topic("x-a", 1, 1), a_topic(existing + "2", 1, 1)) == [ErrorCode.NONE] * 2
+
+
+def test_creating_topics_takes_steps_in_proportion_to_their_number() -> None:
+    """Names with dots are compared with those of the topics that exist; not one by one."""
+
+    def steps(number: int) -> int:
+        world = World(1)
+        names = [f"a.{index}" for index in range(number)]
+        request = CreateTopicsRequest(topics=[a_topic(name, 1, 1) for name in names])
+        ids = [topic_id(name) for name in names]
+        with Steps() as counted:
+            effects = step(world.state, events.CreateTopics(request, ids, [START] * number), world.rules)
+        assert {topic.error_code for topic in effects.reply.topics} == {ErrorCode.NONE}  # type: ignore[attr-defined]
+        return counted.number
+
+    assert steps(1000) < 4 * 1.1 * steps(250)
 
 
 @pytest.mark.parametrize(
