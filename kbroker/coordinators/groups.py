@@ -7,6 +7,9 @@ What is durable, and who writes it:
   then on moved by the steps. In the states Stable and Empty it says what its record says; in between,
   clients can afford to lose it. There is a live group for every group with a record, an offset, a member, or
   a member to be; one that was only asked to join leaves no record. (Kafka writes one for it.)
+- A simple group has no record: it is there for its offsets. When they are gone it stays, empty, until the
+  next round of expiration writes its tombstone, as in Kafka 4. Kafka 3 drops it at once, without a tombstone;
+  so what `loaded` finds without offsets is no group.
 
 How a Step is undone: appending, replaying and applying are one turn (see `step`), so a refused append is
 known before anything else is decided. `refused` then answers with the error all that the Step had answered,
@@ -103,8 +106,9 @@ class Groups:
         self.offsets.end_transaction(producer_id, is_commit=is_commit)
 
     def loaded(self, now_ms: int) -> Step:
-        """Everything there is has been replayed: the groups come to life."""
+        """Everything there is has been replayed: the groups come to life, those that something is left of."""
         step = Step(now_ms)
+        self._groups.clear()
         for group_id in self.ids():
             self._revive(group_id, step)
         step.schedule(EXPIRATION, self._config.offsets_retention_check_interval_ms)

@@ -37,7 +37,7 @@ class SomeRules:
     def describe_topic(self, topic: Stored) -> list[CreatableTopicConfigs]:
         return [
             CreatableTopicConfigs(name=name, value=value, read_only=False, is_sensitive=False)
-            for name, value in {**DEFAULTS, **topic}.items()
+            for name, value in reversed({**DEFAULTS, **topic}.items())
         ]
 
     def alter(

@@ -347,6 +347,21 @@ def test_only_consumers_whose_subscription_can_be_read_are_known_not_to_read_a_t
     assert (reply.error_code or partition_error(reply)) == error
 
 
+def test_a_simple_group_without_offsets_goes_in_the_next_round_or_is_not_found_when_loading(
+    driver: Driver,
+) -> None:
+    """The one as in Kafka 4, and the other as in Kafka 3, which leaves no tombstone of such a group."""
+    commits(driver, {0: 1})
+    driver.ask(delete_offsets(GROUP, "t", [0]), 0)
+    driver.ask(commit_in_transaction("other", "t", {0: 1}), 3)
+    driver.end_transaction(7, is_commit=False)
+    again = Driver(driver.config, list(driver.log))
+    assert state(again) == state(again, "other") == "Dead"
+    assert state(driver) == state(driver, "other") == "Empty"
+    driver.advance(ROUND_MS)
+    assert state(driver) == state(driver, "other") == "Dead"
+
+
 def test_offsets_of_no_group_cannot_be_deleted(driver: Driver) -> None:
     """69, and 24 without a group id."""
     unknown = driver.ask(delete_offsets("nobody", "t", [0]), 0).reply
