@@ -42,13 +42,13 @@ from controller.metadata_store import (
 )
 from controller.office import Mandate, campaign, resign
 from controller.placement import Start
-from controller.reading import Part, Reader
+from controller.reading import ChangedTopic, Part, Reader
 from controller.refusals import refusal
 from controller.requests import ControlRequest
 from controller.rules import Rules
 from controller.state import ClusterState, Entity, EntityConfig, EntityType
 from controller.transitions import step
-from controller.znodes import CONFIG_CHANGE_PREFIX, BrokerRegistration
+from controller.znodes import CONFIG_CHANGE_PREFIX, DEFAULT_ENTITY, BrokerRegistration
 from wire.api.create_topics import CreateTopicsRequest
 from wire.errors import ErrorCode, KafkaError
 
@@ -112,7 +112,7 @@ class _Chore(Enum):
     NEW_CONFIGS = "read the configurations that have been announced"
 
 
-_Work = Part | events.Notice | _Asked | _Chore
+_Work = Part | ChangedTopic | events.Notice | _Asked | _Chore
 
 
 class Controller:
@@ -202,7 +202,7 @@ class Controller:
         self._queue.append(work)
         self._has_work.set()
 
-    def _put_once(self, work: Part | _Chore) -> None:
+    def _put_once(self, work: Part | ChangedTopic | _Chore) -> None:
         if work not in self._queue:
             self._put(work)
 
@@ -250,7 +250,7 @@ class Controller:
                     await self._chore(work)
             case _ if not self.is_active:
                 return
-            case Part():
+            case Part() | ChangedTopic():
                 notice = await self._read(work)
                 if notice is not None:
                     await self._perform(notice)
@@ -367,9 +367,11 @@ class Controller:
                 raise Deposed from error
             raise
 
-    async def _read(self, part: Part) -> events.Notice | None:
+    async def _read(self, part: Part | ChangedTopic) -> events.Notice | None:
         """What there is to know about a part that has changed."""
         match part:
+            case ChangedTopic(name):
+                return await self._reader.topic_written(name)
             case Part.BROKERS:
                 return events.BrokersRegistered(await self._reader.brokers())
             case Part.TOPICS:
@@ -395,6 +397,8 @@ class Controller:
         if self._state is None or kind not in KINDS:
             return
         entity: Entity = (EntityType(kind), name)
+        if kind == EntityType.BROKER.value and name in (DEFAULT_ENTITY, str(self._broker_id)):
+            self._put(events.BrokersConfigured())
         known = self._state.configs.get(entity)
         if version != (None if known is None else known.version):
             config = None if version is None else EntityConfig(values, version)

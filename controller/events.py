@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 from controller.placement import Start
 from controller.requests import ControlRequest
-from controller.state import Entity, EntityConfig, LeaderAndIsr, LiveBroker, TopicPartition, TopicState
+from controller.state import (
+    Entity,
+    EntityConfig,
+    LeaderAndIsr,
+    LiveBroker,
+    ReplicaAssignment,
+    TopicPartition,
+    TopicState,
+)
 from wire.api.alter_client_quotas import AlterClientQuotasRequest
 from wire.api.alter_configs import AlterConfigsRequest
 from wire.api.alter_partition import AlterPartitionRequest
@@ -49,6 +57,14 @@ class RequestAnswered(NamedTuple):
 
 class TopicsAppeared(NamedTuple):
     topics: Sequence[TopicState]
+
+
+class TopicWritten(NamedTuple):
+    """A topic's node has been written, perhaps by somebody else: all that it says now, with its version."""
+
+    name: str
+    assignments: Mapping[int, ReplicaAssignment]
+    version: int
 
 
 class DeletionsRequested(NamedTuple):
@@ -89,6 +105,10 @@ class ConfigsChanged(NamedTuple):
     """These are stored now, or nothing (None)."""
 
     configs: Mapping[Entity, EntityConfig | None]
+
+
+class BrokersConfigured(NamedTuple):
+    """The configuration of all brokers, or of this one, is another one now."""
 
 
 class LeadersChecked(NamedTuple):
@@ -156,12 +176,14 @@ Notice = (
     | BrokersRegistered
     | RequestAnswered
     | TopicsAppeared
+    | TopicWritten
     | DeletionsRequested
     | ReassignmentsRequested
     | PreferredLeadersRequested
     | IsrsChanged
     | DisksFailed
     | ConfigsChanged
+    | BrokersConfigured
     | LeadersChecked
     | AbsenceChecked
 )

@@ -95,23 +95,23 @@ def grow(
 
 
 def check_manual(
-    assignments: Iterable[Sequence[int]], live: Collection[int], replication_factor: int | None = None
+    assignments: Iterable[Sequence[int]], brokers: Collection[int], replication_factor: int | None = None
 ) -> None:
     """Raise INVALID_REPLICA_ASSIGNMENT unless these replicas can be, and are all equally many."""
     for replicas in assignments:
-        _check_replicas(replicas, live)
+        _check_replicas(replicas, brokers)
         replication_factor = len(replicas) if replication_factor is None else replication_factor
         if len(replicas) != replication_factor:
             raise _invalid(f"{len(replicas)} replicas in one partition, {replication_factor} in another")
 
 
-def _check_replicas(replicas: Sequence[int], live: Collection[int]) -> None:
+def _check_replicas(replicas: Sequence[int], brokers: Collection[int]) -> None:
     if not replicas:
         raise _invalid("a partition needs at least one replica")
     if len(set(replicas)) < len(replicas):
         raise _invalid(f"a broker occurs twice: {list(replicas)}")
-    if unknown := [replica for replica in replicas if replica not in live]:
-        raise _invalid(f"no such live brokers: {unknown}")
+    if unknown := [replica for replica in replicas if replica not in brokers]:
+        raise _invalid(f"no such brokers: {unknown}")
 
 
 def _invalid(message: str) -> KafkaError:

@@ -16,7 +16,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from controller import znodes
-from controller.metadata_store import MetadataStore, Node, NoNode, Watch, all_of, found
+from controller.events import TopicWritten
+from controller.metadata_store import MetadataStore, Node, NoNode, Watch, WatchEvent, all_of, found
 from controller.state import (
     Entity,
     EntityConfig,
@@ -43,6 +44,12 @@ class Part(Enum):
     DISKS = znodes.LOG_DIR_EVENTS
 
 
+class ChangedTopic(NamedTuple):
+    """A topic whose node has changed."""
+
+    name: str
+
+
 class Reassignments(NamedTuple):
     targets: dict[TopicPartition, tuple[int, ...]]
     version: int
@@ -63,10 +70,16 @@ class Reader:
     """Reads, and calls `changed` when a part should be read again."""
 
     def __init__(
-        self, store: MetadataStore, changed: Callable[[Part], None], new_topic_id: Callable[[], bytes]
+        self,
+        store: MetadataStore,
+        changed: Callable[[Part | ChangedTopic], None],
+        new_topic_id: Callable[[], bytes],
     ) -> None:
         self._store = store
+        self._changed = changed
         self._new_topic_id = new_topic_id
+        self._watched_topics: dict[str, Watch] = {}
+        """Those that are watched now."""
         self._watches: dict[Part, Watch] = {part: _watch(part, changed) for part in Part}
 
     async def brokers(self) -> dict[int, LiveBroker]:
@@ -89,9 +102,12 @@ class Reader:
         return live
 
     async def topics(self, known: Collection[str] = ()) -> Topics:
-        """The topics that are not known yet, whole."""
-        names = [name for name in await self._children(Part.TOPICS) if name not in known]
-        nodes = await found([self._store.get(znodes.Topic.path(name)) for name in names])
+        """The topics that are not known yet, whole; known ones are watched from now on as well."""
+        existing = await self._children(Part.TOPICS)
+        unwatched = [name for name in existing if name in known and name not in self._watched_topics]
+        await all_of([self._store.exists(znodes.Topic.path(name), self._watch(name)) for name in unwatched])
+        names = [name for name in existing if name not in known]
+        nodes = await found([self._store.get(znodes.Topic.path(name), self._watch(name)) for name in names])
         topics = {
             name: self._topic(name, node) for name, node in zip(names, nodes, strict=True) if node is not None
         }
@@ -103,6 +119,24 @@ class Reader:
             await self._look_above_states(topic)
         last_writes = {partition: state.stat.mzxid for partition, state in written.items()}
         return Topics(list(topics.values()), last_writes)
+
+    async def topic_written(self, name: str) -> TopicWritten | None:
+        """What a topic's node says now; None if there is none."""
+        try:
+            node = await self._store.get(znodes.Topic.path(name), self._watch(name))
+        except NoNode:
+            self._watched_topics.pop(name, None)
+            return None
+        return TopicWritten(name, znodes.Topic.decode(node.data).assignments, node.stat.version)
+
+    def _watch(self, name: str) -> Watch:
+        """Tells when a topic's node changes. One function for a topic, so that it is watched once."""
+
+        def changed(event: WatchEvent) -> None:
+            self._watched_topics.pop(name, None)
+            self._changed(ChangedTopic(name))
+
+        return self._watched_topics.setdefault(name, changed)
 
     async def partition_states(
         self, partitions: Iterable[TopicPartition]
@@ -229,7 +263,7 @@ async def configured(store: MetadataStore) -> list[Entity]:
     return entities
 
 
-def _watch(part: Part, changed: Callable[[Part], None]) -> Watch:
+def _watch(part: Part, changed: Callable[[Part | ChangedTopic], None]) -> Watch:
     return lambda event: changed(part)
 
 

@@ -270,6 +270,16 @@ class ClusterState:
             if broker_id not in self.shutting_down
         ]
 
+    def known_brokers(self) -> set[int]:
+        """Those that are here, and those that are away and hold something."""
+        holding = (
+            broker_id
+            for topic in self.topics.values()
+            for assignment in topic.assignments.values()
+            for broker_id in assignment.replicas
+        )
+        return {*self.brokers, *holding}
+
     def config_of(self, entity: Entity) -> Mapping[str, str]:
         config = self.configs.get(entity)
         return {} if config is None else config.values

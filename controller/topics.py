@@ -6,6 +6,8 @@
 - `validate_only` answers what would be done, and does nothing.
 - A topic named twice in a request is refused once, with INVALID_REQUEST.
 - One request makes at most `MOST_PARTITIONS`, as in Kafka 4; else all of it is refused.
+- A manual assignment to a new topic may name brokers that are away, if they hold anything: Kafka takes any
+  number there. New partitions of an old topic need brokers that are here, as in Kafka with ZooKeeper.
 - A topic that is being deleted cannot be created (TOPIC_ALREADY_EXISTS); for the others it does not exist.
 - Chance is passed in: a topic id and a start of the placement for each topic.
 """
@@ -13,7 +15,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from controller import deletion, placement, znodes
 from controller.metadata_store import Create, Delete
@@ -147,7 +149,7 @@ def _check_name(plan: Plan, name: str) -> None:
 def _assignments(plan: Plan, asked: CreatableTopic, start: Start) -> Assignments:
     brokers = plan.state.staying_brokers()
     if asked.assignments:
-        return _manual_assignments(asked, [broker.broker_id for broker in brokers])
+        return _manual_assignments(asked, plan.state.known_brokers())
     if asked.replication_factor != USE_DEFAULT and asked.replication_factor <= 0:
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, "a partition needs at least one replica")
     partitions = _number(plan, asked)
@@ -157,7 +159,7 @@ def _assignments(plan: Plan, asked: CreatableTopic, start: Start) -> Assignments
     return placement.place(brokers, partitions, replication_factor, start)
 
 
-def _manual_assignments(asked: CreatableTopic, live: Sequence[int]) -> Assignments:
+def _manual_assignments(asked: CreatableTopic, known: Collection[int]) -> Assignments:
     if asked.num_partitions != USE_DEFAULT or asked.replication_factor != USE_DEFAULT:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
@@ -169,7 +171,7 @@ def _manual_assignments(asked: CreatableTopic, live: Sequence[int]) -> Assignmen
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "the partitions assigned are not 0, 1, 2 and so on, once each",
         )
-    placement.check_manual(assignments.values(), live)
+    placement.check_manual(assignments.values(), known)
     return dict(sorted(assignments.items()))
 
 
@@ -279,6 +281,20 @@ def appeared(plan: Plan, topics: Sequence[TopicState]) -> None:
         add(plan, topic)
 
 
+def written(plan: Plan, name: str, assignments: Mapping[int, ReplicaAssignment], version: int) -> None:
+    """A topic's node says this now. If it was not this controller, somebody has added partitions; what else
+    they have changed is passed over, as by Kafka.
+    """
+    topic = plan.state.topics.get(name)
+    if topic is None or version <= topic.version:
+        return
+    topic.version = version
+    added = [partition for partition in assignments if partition not in topic.assignments]
+    if name not in plan.state.deletions:
+        topic.assignments.update((partition, assignments[partition]) for partition in added)
+        settle(plan, [TopicPartition(name, partition) for partition in added])
+
+
 def write_new_ids(plan: Plan, topics: Iterable[TopicState]) -> None:
     """Write the ids of topics that had none."""
     for topic in topics:
@@ -288,9 +304,13 @@ def write_new_ids(plan: Plan, topics: Iterable[TopicState]) -> None:
 
 
 def to_be_deleted(plan: Plan, names: Sequence[str]) -> None:
-    """Somebody has asked in the store for the end of these topics. Marks for unknown topics are removed."""
+    """Somebody has asked in the store for the end of these topics.
+
+    Marks for unknown topics are removed, and every new one where topics may not be deleted.
+    """
     for name in names:
-        if name not in plan.state.topics:
+        is_begun = name in plan.state.deletions
+        if name not in plan.state.topics or not (is_begun or plan.rules.delete_topic_enable):
             plan.write(Delete(znodes.DeleteTopic.path(name)))
-        elif name not in plan.state.deletions:
+        elif not is_begun:
             deletion.begin(plan, name)

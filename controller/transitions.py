@@ -37,7 +37,7 @@ from controller import (
     topics,
 )
 from controller.metadata_store import Delete
-from controller.partitions import settle, tell
+from controller.partitions import settle, settle_without_leader, tell
 from controller.plan import Effects, Plan
 from controller.refusals import refusal
 from controller.requests import replica_outcomes
@@ -120,6 +120,9 @@ TRANSITIONS: Mapping[type, Callable[[Plan, Any], object]] = {
     events.BrokersRegistered: lambda plan, event: brokers.change(plan, event.brokers),
     events.RequestAnswered: _request_answered,
     events.TopicsAppeared: lambda plan, event: topics.appeared(plan, event.topics),
+    events.TopicWritten: lambda plan, event: topics.written(
+        plan, event.name, event.assignments, event.version
+    ),
     events.DeletionsRequested: lambda plan, event: topics.to_be_deleted(plan, event.names),
     events.ReassignmentsRequested: lambda plan, event: reassignment.requested(
         plan, event.targets, event.version
@@ -130,6 +133,7 @@ TRANSITIONS: Mapping[type, Callable[[Plan, Any], object]] = {
     events.IsrsChanged: _isrs_changed,
     events.DisksFailed: _disks_failed,
     events.ConfigsChanged: lambda plan, event: configs.changed_elsewhere(plan, event.configs),
+    events.BrokersConfigured: lambda plan, event: settle_without_leader(plan),
     events.LeadersChecked: lambda plan, event: leader_elections.balance(plan, event.imbalance_percent),
     events.AbsenceChecked: _absence_checked,
     events.CreateTopics: lambda plan, event: topics.create(

@@ -355,7 +355,10 @@ def is_above_clients(entity: Entity) -> bool:
 
 
 class ConfigChange(NamedTuple):
-    """`/config/changes/config_change_N`, sequential: tells brokers whose configuration to read again."""
+    """`/config/changes/config_change_N`, sequential: tells brokers whose configuration to read again.
+
+    Version 1, of Kafka before 0.9 and of tools since, names a topic or client; version 2 has a path.
+    """
 
     entity_path: str
 
@@ -364,7 +367,13 @@ class ConfigChange(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> ConfigChange:
-        return cls(field(from_json_object(data), "entity_path", str))
+        values = from_json_object(data)
+        if values.get("version") != 1:
+            return cls(field(values, "entity_path", str))
+        kind, name = field(values, "entity_type", str), field(values, "entity_name", str)
+        if kind not in (EntityType.TOPIC.value, EntityType.CLIENT.value):
+            raise ZnodeError(f"a change of version 1 cannot be about {kind!r}")
+        return cls(f"{kind}/{name}")
 
 
 def _partitions_to_list(partitions: Iterable[TopicPartition]) -> list[dict[str, object]]:

@@ -27,9 +27,11 @@ class SomeRules:
     replica_recovery_delay_ms: int = -1
     auto_balance: bool = False
     balance_max_moves: int = 10
+    unclean: bool = False
+    """Where the topic says nothing."""
 
     def unclean_leader_election(self, topic: Stored) -> bool:
-        return topic.get(UNCLEAN_LEADER_ELECTION) == "true"
+        return topic.get(UNCLEAN_LEADER_ELECTION, str(self.unclean).lower()) == "true"
 
     def create_topic(self, settings: Iterable[tuple[str, str | None]]) -> dict[str, str]:
         return {name: _valid(name, value) for name, value in settings}

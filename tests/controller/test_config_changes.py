@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from controller import events, znodes
-from controller.state import EntityType, TopicPartition
+from controller.state import NO_LEADER, EntityType, ReplicaAssignment, TopicPartition
 from tests.controller.clusters import Cluster
 from tests.controller.questions import set_config
 from tests.controller.virtual_time import in_virtual_time
@@ -88,4 +88,65 @@ async def test_old_announcements_are_removed() -> None:
     await cluster.ask(set_config("t", "retention.ms", "6"))
     await cluster.settle()
     assert len(cluster.tree._node(znodes.CONFIG_CHANGES).children) == 1
+    await cluster.stop_all()
+
+
+@in_virtual_time
+async def test_an_announcement_of_version_1_is_heard() -> None:
+    """Kafka's `ZkConfigManager` knows both."""
+    cluster = Cluster(seed=17)
+    broker = await cluster.start(1)
+    await cluster.create(a_topic("t", 1, 1))
+    other = await cluster.connect()
+    values = {"retention.ms": "7"}
+    await other.set(znodes.Config.path((EntityType.TOPIC, "t")), znodes.Config.encode(values))
+    old = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
+    await other.create(znodes.CONFIG_CHANGE_PREFIX, old, sequential=True)
+    await cluster.until(lambda: broker.configs.get("topics/t") == values)
+    await cluster.stop_all()
+
+
+@in_virtual_time
+async def test_unclean_elections_allowed_for_all_brokers_happen_at_once() -> None:
+    """conformance 91; Kafka's `enableDefaultUncleanLeaderElection`."""
+    cluster = Cluster(seed=18)
+    first, second = await cluster.start(1), await cluster.start(2)
+    await cluster.create(a_topic("t", assignments={0: (2, 1)}))
+    await cluster.settle()
+    await first.stop()
+    await cluster.settle()
+    first = await cluster.start(1)
+    await cluster.settle()
+    await second.stop()
+    await cluster.until(lambda: first.controller.is_active)
+    await cluster.settle()
+    assert T0 in first.fake.known
+    assert first.fake.known[T0].leader == NO_LEADER
+    cluster.rules.unclean = True
+    entity = (EntityType.BROKER, znodes.DEFAULT_ENTITY)
+    other = await cluster.connect()
+    await other.create(
+        znodes.Config.path(entity), znodes.Config.encode({"unclean.leader.election.enable": "true"})
+    )
+    change = znodes.ConfigChange(znodes.entity_path(entity)).encode()
+    await other.create(znodes.CONFIG_CHANGE_PREFIX, change, sequential=True)
+    await cluster.until(lambda: first.fake.known[T0].leader == 1)
+    await cluster.stop_all()
+
+
+@in_virtual_time
+async def test_partitions_that_are_added_in_the_store_are_noticed() -> None:
+    cluster = Cluster(seed=19)
+    broker = await cluster.start(1)
+    await cluster.create(a_topic("t", 1, 1))
+    await cluster.settle()
+    other = await cluster.connect()
+    for count in (2, 3):
+        path = znodes.Topic.path("t")
+        topic = znodes.Topic.decode((await other.get(path)).data)
+        more = {number: ReplicaAssignment((1,)) for number in range(count)}
+        await other.set(path, znodes.Topic(topic.topic_id, more).encode())
+        added = TopicPartition("t", count - 1)
+        await cluster.until(lambda added=added: added in broker.fake.known)  # type: ignore[misc]
+    assert await cluster.ask(set_config("t", "retention.ms", "5")), "the state fits the store"
     await cluster.stop_all()

@@ -233,6 +233,41 @@ def test_a_manual_assignment_that_cannot_be_is_refused(topic: object, code: Erro
     assert codes(World(1, 2), topic) == [code]
 
 
+def test_a_manual_assignment_may_name_a_broker_that_is_away() -> None:
+    """As in Kafka; one that was never there is refused, where Kafka 3.9 takes any number."""
+    world = World(1, 2, 3)
+    world.topic("old", (1, 3))
+    world.leave(3)
+    assert codes(world, a_topic("t", assignments={0: (3, 1)})) == [ErrorCode.NONE]
+    assert (world.leader("t"), world.isr("t")) == (1, (1,))
+    assert grow(world, "t", 2, (3, 1)) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_partitions_that_somebody_else_has_added_get_leaders() -> None:
+    """Kafka's older tools and AdminZkClient write them into the topic's node."""
+    world = World(1, 2)
+    world.topic("t", (1, 2))
+    topic = world.state.topics["t"]
+    more = {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((2, 1))}
+    path = znodes.Topic.path("t")
+    version = answer_of(world.store.set(path, znodes.Topic(topic.topic_id, more).encode()))
+    event = at_once(world.reader.topic_written("t"))
+    assert event == events.TopicWritten("t", more, version)
+    world.step(event)
+    assert (world.leader("t", 0), world.leader("t", 1)) == (1, 2)
+    assert grow(world, "t", 3) == ErrorCode.NONE
+    assert at_once(world.reader.topic_written("none")) is None
+
+
+def test_a_topic_that_the_controller_has_written_is_no_news() -> None:
+    world = World(1, 2)
+    world.topic("t", (1, 2))
+    grow(world, "t", 3)
+    event = at_once(world.reader.topic_written("t"))
+    assert event is not None
+    nothing_changes(world, lambda: world.step(event))
+
+
 def test_partitions_are_added_after_the_existing_ones() -> None:
     world = World(1, 2, 3)
     world.topic("t", (2, 3))
@@ -463,3 +498,27 @@ def test_a_topic_without_an_id_gets_one() -> None:
     stored = znodes.Topic.decode(answer_of(world.store.get(znodes.Topic.path("old"))).data)
     assert stored.topic_id == world.state.topics["old"].topic_id == b"new topic id ..."
     assert world.leader("old") == 1
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_mark_is_removed_where_topics_may_not_be_deleted(starts: bool) -> None:
+    """Kafka's `processTopicDeletion`, and its `TopicDeletionManager` at the start of a controller."""
+    world = World(1, 2, rules=SomeRules(delete_topic_enable=False))
+    world.topic("t", (1, 2))
+    answer_of(world.store.create(znodes.DeleteTopic.path("t")))
+    if starts:
+        world.take_over()
+    else:
+        world.step(events.DeletionsRequested(at_once(world.reader.deletions())))
+    assert answer_of(world.store.children(znodes.DELETE_TOPICS)) == []
+    assert world.leader("t") == 1
+
+
+def test_a_deletion_that_has_begun_goes_on_where_topics_may_not_be_deleted_any_more() -> None:
+    world = World(1, 2)
+    world.topic("t", (1, 2))
+    world.deaf.add(2)
+    delete(world, "t")
+    world.rules.delete_topic_enable = False
+    world.step(events.DeletionsRequested(at_once(world.reader.deletions())))
+    assert answer_of(world.store.children(znodes.DELETE_TOPICS)) == ["t"]
