@@ -10,7 +10,8 @@ It is the same for groups (`Groups`, on `__consumer_offsets`) and transactions (
 Rules:
 - A partition that this broker comes to lead is loaded by replaying its log, some batches per turn of the
   loop: a large one must not stop everything else. Until then its keys get COORDINATOR_LOAD_IN_PROGRESS.
-- A partition that it leads no more is given up at once: those who wait get NOT_COORDINATOR.
+- A partition that it leads no more is given up at once: those who wait get NOT_COORDINATOR. So is one with a
+  record that makes no sense, until this broker is elected anew; records of unknown types are passed over.
 - Those who wait for replicas for longer than `patience_ms` get COORDINATOR_NOT_AVAILABLE. What was decided
   stays, and may come to hold.
 - Which partition a key belongs to is Kafka's choice (`kbroker.coordinators.key_partition`). What is found in
@@ -35,7 +36,7 @@ from kbroker.takeover import Takeover
 from storage.appending import NO_GUARDS, Appended
 from storage.producer_state import Origin, VerificationGuard
 from storage.reading import Isolation
-from wire.errors import ErrorCode, KafkaError, WireError
+from wire.errors import ErrorCode, KafkaError
 from wire.internal import CONSUMER_OFFSETS, decode_record, encode_record_key, encode_record_value
 from wire.records import BatchBuilder, BatchHeader, ControlType, batch_headers, control_type, records
 
@@ -150,6 +151,7 @@ class Coordinators(Generic[M]):
                 self._carry_out,
                 self._patience_ms,
                 self._takeover.loaded,
+                self.resigned,
             )
             shard.load(partition.log.log_start_offset)
 
@@ -275,6 +277,7 @@ class Shard(Generic[M]):
         carry_out: Callable[[Shard[M], Markers], object],
         patience_ms: int = PATIENCE_MS,
         when_loaded: Callable[[int], object] = lambda index: None,
+        when_failed: Callable[[int], object] = lambda index: None,
     ) -> None:
         self.machine = machine
         self.partition = partition
@@ -286,6 +289,7 @@ class Shard(Generic[M]):
         self._carry_out = carry_out
         self._patience_ms = patience_ms
         self._when_loaded = when_loaded
+        self._when_failed = when_failed
         self._timers: dict[TimerKey, Timer] = {}
         self._held_back: dict[int, tuple[int, list[Reply]]] = {}
         """With the time until which they are; in that order."""
@@ -431,9 +435,13 @@ class Shard(Generic[M]):
         try:
             result = log.read(offset, LOAD_BYTES_PER_TURN, Isolation.LOG_END)
             for position, header in batch_headers(result.records):
+                offset = header.base_offset
                 self._replay_batch(header, result.records, position)
-        except (KafkaError, WireError):
-            logger.exception("%s cannot be loaded and is not served", self.partition)
+        except Exception:
+            logger.exception(
+                "%s cannot be loaded from offset %d on and is not served", self.partition, offset
+            )
+            self._when_failed(self.partition.index)
             return
         if result.next_offset < log.log_end_offset:
             self._clock.call_later_ms(0, lambda: self.load(result.next_offset))
