@@ -3,7 +3,7 @@
 python -m tests.sim 1-10000            # a range, or one seed; those that fail are listed in the end
 python -m tests.sim 4711 --verbose     # all that happened, and what the brokers logged
 
-The exit status is 1 if any run failed. Ctrl-C ends a campaign early, with the list of those so far.
+The exit status is 1 if any run failed. Ctrl-C ends a campaign early, with the list of those so far (130).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def report(
     began_s = told_s = time.monotonic()
     failed: list[int] = []
     counts: Counter[str] = Counter()
-    runs = 0
+    runs = status = 0
     try:
         for outcome in outcomes:
             runs += 1
@@ -92,6 +92,7 @@ def report(
                 _show(outcome)
             if outcome.violations:
                 failed.append(outcome.seed)
+                status = 1
             now_s = time.monotonic()
             if now_s - told_s > PROGRESS_S:
                 told_s = now_s
@@ -101,6 +102,7 @@ def report(
                 break
     except KeyboardInterrupt:
         print("interrupted")
+        status = 130
     each_s = (time.monotonic() - began_s) / max(runs, 1)
     print(", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
     print(
@@ -108,7 +110,7 @@ def report(
     )
     if failed:
         print(f"again: make sim SEEDS={failed[0]} ARGS=--verbose")
-    return int(bool(failed))
+    return status
 
 
 def _show(outcome: Outcome) -> None:
