@@ -85,8 +85,7 @@ class FetchStream:
         broker, wanted = self._broker, head.wanted
         try:
             topic = head.topic or broker.replicas.topic_name(head.topic_id) or ""
-            partition = broker.replicas.leader_of(topic, wanted.partition)
-            partition.check_leader_epoch(wanted.current_leader_epoch)
+            partition = broker.replicas.leader_of(topic, wanted.partition, wanted.current_leader_epoch)
             log = partition.log
             if offset >= visible_end(log, head.isolation):
                 return None

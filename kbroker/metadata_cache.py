@@ -2,7 +2,8 @@
 
 Rules:
 - A topic or partition is here from the first UpdateMetadata that names it to the one that names its leader as
-  `LEADER_DURING_DELETE`.
+  `LEADER_DURING_DELETE`, or that has another topic of its name. Topics are told apart by their ids: what is
+  said late of an old one does not concern the new one.
 - The partitions of a topic are kept as the objects of a Metadata reply, and made anew only when the topic
   changed: a thousand partitions must not cost a thousand objects a request.
 - Orders of a controller that has been replaced (its epoch is lower) are refused: nothing here goes back.
@@ -68,38 +69,42 @@ class MetadataCache:
         self._controller_id = broker_id
         self.version += 1
 
-    def update(self, request: UpdateMetadataRequest) -> list[tuple[str, int]]:
-        """Take an order of the controller; the partitions it deletes."""
+    def update(self, request: UpdateMetadataRequest) -> list[str]:
+        """Take an order of the controller; the topics that end with it, perhaps for others of their names."""
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch
         nodes = {broker.id: _node(broker) for broker in request.live_brokers}
         if nodes != self.nodes:
             self.nodes = nodes
             self._answers.clear()
-        deleted: list[tuple[str, int]] = []
-        for state in request.topic_states:
-            self._answers.pop(state.topic_name, None)
-            deleted += self._update_topic(state)
-        return deleted
+        return [state.topic_name for state in request.topic_states if self._ends(state)]
 
-    def _update_topic(self, state: UpdateMetadataTopicState) -> list[tuple[str, int]]:
-        deleted: list[tuple[str, int]] = []
-        topic = self.topics.get(state.topic_name)
-        if topic is None or topic.id != state.topic_id:
-            topic = Topic(state.topic_name, state.topic_id)
+    def _ends(self, state: UpdateMetadataTopicState) -> bool:
+        """Take what is said of a topic; whether what was known by its name has come to its end."""
+        name = state.topic_name
+        self._answers.pop(name, None)
+        alive = [one for one in state.partition_states if one.leader != LEADER_DURING_DELETE]
+        topic = self.topics.get(name)
+        is_another = topic is not None and topic.id != state.topic_id
+        if is_another and not alive:
+            return False
+        if topic is None or is_another:
+            self._forget(name)
+            topic = self.topics[name] = Topic(name, state.topic_id)
+            self._names[topic.id] = name
         for partition in state.partition_states:
             if partition.leader == LEADER_DURING_DELETE:
                 topic.partitions.pop(partition.partition_index, None)
-                deleted.append((topic.name, partition.partition_index))
             else:
                 topic.partitions[partition.partition_index] = partition
-        if topic.partitions:
-            self.topics[topic.name] = topic
-            self._names[topic.id] = topic.name
-        else:
-            self.topics.pop(topic.name, None)
+        if not topic.partitions:
+            self._forget(name)
+        return is_another or not topic.partitions
+
+    def _forget(self, name: str) -> None:
+        topic = self.topics.pop(name, None)
+        if topic is not None:
             self._names.pop(topic.id, None)
-        return deleted
 
     # -- questions
 

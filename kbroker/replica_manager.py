@@ -43,6 +43,8 @@ LOOK_AGAIN = 1 << 31
 
 ALL = -1
 """The acks that want every in-sync replica."""
+ANY_EPOCH = -1
+"""What clients say that have no leader epoch in mind (conformance 59)."""
 
 AppendOutcome = Appended | KafkaError
 Staged = tuple[Buffer, BatchHeader, Callable[[AppendOutcome], object]]
@@ -147,12 +149,6 @@ class HostedPartition:
         """Below it no replica that lives has anything."""
         start = self.log.log_start_offset
         return start if self.leadership is None else self.leadership.low_watermark(start)
-
-    def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """KafkaError 74 or 75 where the client has another epoch in mind; -1 is any (conformance 59)."""
-        if current_leader_epoch not in (-1, self.leader_epoch):
-            older = current_leader_epoch < self.leader_epoch
-            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def wake(self, visible_bytes: int) -> None:
         """Tell every fetch that waits here."""
@@ -335,20 +331,25 @@ class ReplicaManager:
     def topic_name(self, topic_id: bytes) -> str | None:
         return self._topic_names.get(topic_id)
 
-    def leader_of(self, topic: str, index: int) -> HostedPartition:
-        """The partition, if this broker leads it; KafkaError 3 or 6 otherwise."""
-        partition = self._partitions.get((topic, index))
-        if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    def leader_of(self, topic: str, index: int, current_leader_epoch: int = ANY_EPOCH) -> HostedPartition:
+        """The partition, if this broker leads it in this epoch; KafkaError 3, 74, 75 or 6 otherwise."""
+        partition = self.replica_of(topic, index, current_leader_epoch)
         if partition.leader_id != self._broker_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
 
-    def replica_of(self, topic: str, index: int) -> HostedPartition:
-        """The partition, if this broker holds it, leading or following; KafkaError 3 otherwise."""
+    def replica_of(self, topic: str, index: int, current_leader_epoch: int = ANY_EPOCH) -> HostedPartition:
+        """The partition, if this broker holds it, leading or following; KafkaError 3, 74 or 75 otherwise.
+
+        As in Kafka, the epoch is compared before leadership: a client that is ahead of this broker must not
+        take its word for who leads.
+        """
         partition = self._partitions.get((topic, index))
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if current_leader_epoch not in (ANY_EPOCH, partition.leader_epoch):
+            is_older = current_leader_epoch < partition.leader_epoch
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH)
         return partition
 
     # -- appending

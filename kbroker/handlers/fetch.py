@@ -175,7 +175,6 @@ class _Fetching:
     def _read_partition(self, wanted: Wanted, room: int, *, is_first: bool) -> PartitionData:
         try:
             partition = self._partition(wanted)
-            partition.check_leader_epoch(wanted.current_leader_epoch)
             if self._rack and (follower := self._closest(partition, wanted.fetch_offset)) is not None:
                 return _answer(wanted, partition, preferred=follower)
             diverging = divergence(partition.log, wanted.last_fetched_epoch, wanted.fetch_offset)
@@ -239,7 +238,7 @@ class _Fetching:
             if found is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             topic = found
-        return self._find(topic, wanted.partition)
+        return self._find(topic, wanted.partition, wanted.current_leader_epoch)
 
     def _closest(self, partition: HostedPartition, offset: int) -> int | None:
         nodes = self._broker.metadata.nodes

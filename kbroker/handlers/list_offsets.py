@@ -53,7 +53,7 @@ def list_offsets(broker: Broker, context: Context, request: ListOffsetsRequest) 
             try:
                 if named[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
-                partition = holder(topic.name, wanted.partition_index)
+                partition = holder(topic.name, wanted.partition_index, wanted.current_leader_epoch)
                 found = find(partition, context.api_version, wanted, isolation)
                 answers.append(answer(wanted, ErrorCode.NONE, found))
             except KafkaError as error:
@@ -65,7 +65,6 @@ def list_offsets(broker: Broker, context: Context, request: ListOffsetsRequest) 
 def find(
     partition: HostedPartition, version: int, wanted: ListOffsetsPartition, isolation: Isolation
 ) -> FoundOffset:
-    partition.check_leader_epoch(wanted.current_leader_epoch)
     if wanted.timestamp < 0 and version < FIRST_VERSION_OF_SPECIAL_TIMESTAMP.get(wanted.timestamp, NEVER):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     found = partition.log.offset_for_timestamp(wanted.timestamp, isolation)

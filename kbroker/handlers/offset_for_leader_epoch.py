@@ -37,8 +37,7 @@ def offset_for_leader_epoch(
 
 def find(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = broker.replicas.leader_of(topic, wanted.partition)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
+        partition = broker.replicas.leader_of(topic, wanted.partition, wanted.current_leader_epoch)
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=wanted.partition)
     epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)

@@ -26,9 +26,8 @@ def learn(broker: Broker, context: Context, request: UpdateMetadataRequest) -> U
         broker.check_controller(request.controller_epoch, request.broker_epoch, context.connection)
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)
-    deleted = broker.metadata.update(request)
+    gone = broker.metadata.update(request)
     broker.inter_broker.brokers_changed()
-    gone = frozenset(topic for topic, _ in deleted if topic not in broker.metadata.topics)
     if gone:
-        broker.groups.delete_topics(gone)
+        broker.groups.delete_topics(frozenset(gone))
     return UpdateMetadataResponse(error_code=ErrorCode.NONE)

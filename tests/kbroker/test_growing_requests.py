@@ -227,7 +227,7 @@ def fill(broker: Broker) -> None:
         for number in range(SIZES[-1])
     ]
     for topic in topics:
-        broker.metadata._update_topic(topic)
+        broker.metadata._ends(topic)
 
 
 async def served(data: Path) -> Broker:

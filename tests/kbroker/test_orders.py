@@ -243,6 +243,9 @@ def test_a_broker_stops_in_order_while_it_makes_logs(tmp_path: Path) -> None:
         assert hosting.do(lambda: len(list(hosting.broker.replicas))) == MANY
 
 
+NEW_ID = b"n" * 16
+
+
 def partition_state(index: int, leader: int = ME, **fields: object) -> UpdateMetadataPartitionState:
     values = {"controller_epoch": 1, "leader_epoch": 0, "isr": [ME], "zk_version": 0, "replicas": [ME, OTHER]}
     return UpdateMetadataPartitionState(
@@ -300,8 +303,23 @@ def test_a_deleted_topic_is_gone_by_name_and_by_id() -> None:
     cache = MetadataCache()
     cache.update(news(partition_state(0), partition_state(1)))
     gone = news(*(partition_state(index, leader=LEADER_DURING_DELETE) for index in (0, 1)))
-    assert cache.update(gone) == [("t", 0), ("t", 1)]
+    assert cache.update(gone) == ["t"]
     assert (cache.topics, cache.topic_name(TOPIC_ID)) == ({}, None)
+    assert cache.update(gone) == ["t"], "also if it was not known here: something may be left of it"
+
+
+def test_a_topic_that_was_made_again_is_another_one() -> None:
+    """conformance 15: what is said of the old one, by its id or late, does not concern the new one."""
+    cache = MetadataCache()
+    cache.update(news(partition_state(0), partition_state(1)))
+    again = news(partition_state(0))
+    again.topic_states[0].topic_id = NEW_ID
+    assert cache.update(again) == ["t"], "nobody has said here that the old one was deleted"
+    assert (cache.topic_name(TOPIC_ID), cache.topic_name(NEW_ID)) == (None, "t")
+    late = news(*(partition_state(index, leader=LEADER_DURING_DELETE) for index in (0, 1)))
+    assert cache.update(late) == []
+    assert list(cache.topics["t"].partitions) == [0]
+    assert cache.update(again) == []
 
 
 def test_news_of_a_replaced_controller_are_refused(hosting: Hosting) -> None:

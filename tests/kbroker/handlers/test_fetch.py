@@ -17,7 +17,13 @@ from tests.kbroker.speaker import batch, now_ms
 from wire.api import ApiKey
 from wire.api.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+from wire.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wire.api.metadata import MetadataRequest
+from wire.api.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from wire.compression import Codec
 from wire.errors import ErrorCode
 from wire.records import BatchHeader, ControlType, batch_headers, control_batch
@@ -223,6 +229,31 @@ def test_leader_epochs_are_compared(hosting: Hosting) -> None:
     partition.leader_epoch = 5
     codes = [fetch(hosting, current_leader_epoch=epoch).error_code for epoch in (4, 5, 6, -1)]
     assert codes == [ErrorCode.FENCED_LEADER_EPOCH, 0, ErrorCode.UNKNOWN_LEADER_EPOCH, 0]
+
+
+def test_leader_epochs_are_compared_by_who_does_not_lead_as_well(hosting: Hosting) -> None:
+    """conformance 59; Kafka's `Partition.getLocalLog`."""
+    partition = hosting.host()
+    partition.leader_epoch, partition.leader_id = 5, 9
+    epochs = (4, 5, 6, -1)
+    refused = [ErrorCode.FENCED_LEADER_EPOCH, 6, ErrorCode.UNKNOWN_LEADER_EPOCH, 6]
+    assert [fetch(hosting, version=9, current_leader_epoch=epoch).error_code for epoch in epochs] == refused
+
+    def listed(epoch: int) -> int:
+        one = ListOffsetsPartition(partition_index=0, current_leader_epoch=epoch, timestamp=-1)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[one])])
+        code: int = hosting.ask(request, ApiKey.LIST_OFFSETS, 6).topics[0].partitions[0].error_code
+        return code
+
+    def ended(epoch: int) -> int:
+        one = OffsetForLeaderPartition(partition=0, current_leader_epoch=epoch, leader_epoch=0)
+        request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=[one])])
+        reply = hosting.ask(request, ApiKey.OFFSET_FOR_LEADER_EPOCH, 4)
+        code: int = reply.topics[0].partitions[0].error_code
+        return code
+
+    assert [listed(epoch) for epoch in epochs] == refused
+    assert [ended(epoch) for epoch in epochs] == refused
 
 
 def test_a_diverging_history_is_told_instead_of_data(hosting: Hosting) -> None:
