@@ -4,6 +4,8 @@ A `Batch` collects what a broker has to know; `take` makes the requests out of t
 
 - Order per broker: UpdateMetadata that only names brokers, LeaderAndIsr, UpdateMetadata, StopReplica. A
   broker has to know of a leader's existence before it is told to follow it.
+- A broker that is told everything hears all of UpdateMetadata first, as from Kafka: what it is then told to
+  lead may rest on other partitions (a coordinator of transactions writes markers to them).
 - Only registered brokers are told, and each request names the registration (broker epoch) it is meant for, so
   that a broker which restarted meanwhile refuses it as lower than its own. A higher one it has to accept: the
   controller may hear of a registration before the broker does. The controller epoch does the same for
@@ -150,15 +152,19 @@ class Batch:
         live_brokers = [_live_broker(broker) for _, broker in sorted(state.brokers.items())]
         requests: list[ControlRequest] = []
         for broker_id, broker in sorted(state.brokers.items()):
-            about_brokers = _update_metadata(state, broker.epoch, [], live_brokers)
-            topics = everything if broker_id in self._everything_for else updated
-            about_topics = _update_metadata(state, broker.epoch, topics, live_brokers)
+            topics = updated
             messages: list[tuple[ControlMessage, int]] = []
-            if broker_id in self._brokers_changed_for:
+            if broker_id in self._everything_for:
+                about_everything = _update_metadata(state, broker.epoch, everything, live_brokers)
+                messages.append((about_everything, UPDATE_METADATA_VERSION))
+                topics = []
+            elif broker_id in self._brokers_changed_for:
+                about_brokers = _update_metadata(state, broker.epoch, [], live_brokers)
                 messages.append((about_brokers, UPDATE_METADATA_VERSION))
             if orders := _orders(state, broker_id, self._lead_or_follow.get(broker_id, {})):
                 messages.append((_leader_and_isr(state, broker.epoch, orders), LEADER_AND_ISR_VERSION))
             if topics:
+                about_topics = _update_metadata(state, broker.epoch, topics, live_brokers)
                 messages.append((about_topics, UPDATE_METADATA_VERSION))
             if stopped := self._stop.get(broker_id):
                 messages.append((_stop_replica(state, broker.epoch, stopped), STOP_REPLICA_VERSION))

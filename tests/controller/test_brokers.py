@@ -108,12 +108,19 @@ def test_a_broker_that_changed_its_endpoints_only_is_made_known_and_nothing_else
     nothing_changes(world, world.brokers_changed)
 
 
-def test_a_new_broker_is_told_everything_before_it_is_asked_to_follow() -> None:
-    world = World(1)
+def test_a_new_broker_is_told_everything_before_it_is_asked_to_lead_or_follow() -> None:
+    """As Kafka's `onBrokerStartup`. A coordinator that knew nothing took partitions for deleted."""
+    world = World(1, 2)
     world.topic("t", (1,))
+    world.topic("u", (2, 1), (1, 2))
+    world.leave(2)
     world.join(2)
-    assert world.messages(2) == [UpdateMetadataRequest, UpdateMetadataRequest]
-    assert TopicPartition("t", 0) in world.fakes[2].known
+    assert world.messages(2) == [UpdateMetadataRequest, LeaderAndIsrRequest]
+    first = next(one.message for one in world.requests if one.broker_id == 2)
+    assert isinstance(first, UpdateMetadataRequest)
+    told = {(topic.topic_name, len(topic.partition_states)) for topic in first.topic_states}
+    assert told == {("t", 1), ("u", 2)}
+    assert [broker.id for broker in first.live_brokers] == [1, 2]
 
 
 def test_a_topic_whose_brokers_were_all_away_gets_leaders_when_one_comes() -> None:
@@ -230,7 +237,7 @@ def test_a_new_controller_tells_everybody_everything_and_settles_what_happened_m
     world.take_over()
     assert [world.leader("t", p) for p in range(3)] == [2, 2, 3]
     assert all(fake.controller_epoch == CONTROLLER_EPOCH + 1 for fake in world.fakes.values())
-    assert world.messages(3) == [UpdateMetadataRequest, LeaderAndIsrRequest, UpdateMetadataRequest]
+    assert world.messages(3) == [UpdateMetadataRequest, LeaderAndIsrRequest]
 
 
 def test_a_new_controller_writes_nothing_when_nothing_has_happened() -> None:
@@ -239,7 +246,7 @@ def test_a_new_controller_writes_nothing_when_nothing_has_happened() -> None:
     before = world.writes
     world.take_over()
     assert world.writes == before
-    assert world.messages(1) == [UpdateMetadataRequest, LeaderAndIsrRequest, UpdateMetadataRequest]
+    assert world.messages(1) == [UpdateMetadataRequest, LeaderAndIsrRequest]
 
 
 def test_a_new_controller_takes_who_registered_after_the_last_write_for_one_that_was_away() -> None:

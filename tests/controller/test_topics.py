@@ -486,7 +486,7 @@ def test_a_topic_going_is_no_longer_in_the_metadata_and_has_no_elections() -> No
     assert world.fakes[1].known == {}
     world.join(1)
     assert world.fakes[1].known == {}
-    assert world.messages(1) == [UpdateMetadataRequest, UpdateMetadataRequest]
+    assert world.messages(1) == [UpdateMetadataRequest]
 
 
 def test_a_topic_without_an_id_gets_one() -> None:
