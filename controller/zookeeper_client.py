@@ -2,8 +2,9 @@
 
 - kazoo runs one thread that reads and writes the socket. An exception in it (a reply that it does not expect,
   no memory) ends the thread for good, and kazoo calls that CLOSED. Here a new client then takes the session
-  over, at once or after a growing delay. So the end of the thread is a lost connection like any other:
-  SUSPENDED, and what was asked for is not going to be answered.
+  over. So the end of the thread is a lost connection like any other: SUSPENDED, and what was asked for is not
+  going to be answered. If the new thread ends soon as well, the next client begins another session, and the
+  old one ends in its time: others can then be elected in place of a broker that cannot use its session.
 - Whatever kazoo has to tell (answers, watches, changes of state) goes to the event loop at once and in the
   order in which it came; its own worker threads are not started.
 - kazoo does not say which session timeout the server has granted: it is taken from where kazoo computes it.
@@ -109,7 +110,7 @@ class ZooKeeperClient:
         self._session_id = 0
         self._told = SessionState.LOST
         self._is_closing = False
-        self._delay_s = FIRST_RETRY_S
+        self._replacements = 0
         self._started_s = 0.0
         self._retry: asyncio.TimerHandle | None = None
         self.kazoo = self._new_kazoo()
@@ -171,15 +172,19 @@ class ZooKeeperClient:
         self._told = SessionState.SUSPENDED
         self._heard(SessionState.SUSPENDED)
         self._abandoned()
-        lived_s = self._loop.time() - self._started_s
-        self._delay_s = FIRST_RETRY_S if lived_s > LONG_LIFE_S else min(2 * self._delay_s, LONGEST_RETRY_S)
-        self._retry = self._loop.call_later(self._delay_s, self._replace)
+        if self._loop.time() - self._started_s > LONG_LIFE_S:
+            self._replacements = 0
+        if self._replacements:
+            self._credentials = None  # the session must not live on if nobody can use it
+        delay_s = min(FIRST_RETRY_S * 2 ** min(self._replacements, 10), LONGEST_RETRY_S)
+        self._retry = self._loop.call_later(delay_s, self._replace)
 
     def _replace(self) -> None:
         """Let another client take the session over."""
         with suppress(Exception):  # kazoo's state is anything now; all that matters is its sockets
             self.kazoo.close()
         log.warning("connecting to ZooKeeper again, with a new thread")
+        self._replacements += 1
         self.kazoo = self._new_kazoo()
         try:
             self.start()

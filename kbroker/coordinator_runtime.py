@@ -174,7 +174,7 @@ class Coordinators(Generic[M]):
         """Who answers for a key; KafkaError 14 or 16 where that is not, or not yet, here."""
         index = self.partition_of(key)
         shard = self._shards.get(index)
-        if shard is None:
+        if shard is None or not self._replicas.lease.serves(shard.partition):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if shard.is_loading or self._takeover.is_awaited(key, index):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

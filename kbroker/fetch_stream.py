@@ -86,6 +86,8 @@ class FetchStream:
         try:
             topic = head.topic or broker.replicas.topic_name(head.topic_id) or ""
             partition = broker.replicas.leader_of(topic, wanted.partition, wanted.current_leader_epoch)
+            if partition.leadership is not None:
+                broker.replicas.lease.check(partition)
             log = partition.log
             if offset >= visible_end(log, head.isolation):
                 return None

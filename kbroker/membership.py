@@ -29,6 +29,7 @@ from kbroker.handlers.leader_and_isr import leader_and_isr
 from kbroker.handlers.stop_replica import stop_replica
 from kbroker.handlers.update_metadata import update_metadata
 from kbroker.isr_changes import IsrChanges
+from kbroker.leader_lease import LeaderLease
 from kbroker.peer import Address, PeerLost
 from kbroker.peers import Peers
 from kbroker.producer_ids import ProducerIds
@@ -119,9 +120,9 @@ class Membership:
         self._looked_ms = 0
         self._offline: set[UnifiedLog] = set()
         if is_shared:
-            self._replicate(loop)
+            self._replicate()
 
-    def _replicate(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _replicate(self) -> None:
         """Let the broker follow leaders, and ask for in-sync replicas where it leads."""
         broker = self._broker
         self.fetchers = ReplicaFetchers(
@@ -148,7 +149,14 @@ class Membership:
             stop_following=self.fetchers.stop,
             propose=isr_changes.propose,
             lag_time_max_ms=lambda: broker.settings.configuration.broker.replica_lag_time_max_ms,
-            steady_ms=lambda: int(loop.time() * 1000),
+            steady_ms=lambda: int(broker.steady_s() * 1000),
+        )
+        self.lease = broker.replicas.lease = LeaderLease(
+            broker.node_id,
+            self._store,
+            lambda: broker.broker_epoch,
+            broker.steady_s,
+            lambda: broker.settings.configuration.broker.replica_fetch_wait_max_ms,
         )
         self._look_after_replicas()
 
@@ -165,6 +173,7 @@ class Membership:
 
     def _look_after_replicas(self) -> None:
         """Who does not keep up, and which disks have failed."""
+        self.lease.look()
         replicas = self._broker.replicas
         interval_ms = min(max(replicas.others.lag_time_max_ms() // 2, 1), LOOK_AFTER_REPLICAS_MS)
         now_ms = replicas.others.steady_ms()
@@ -223,6 +232,8 @@ class Membership:
         """Returns when the controller has told this broker what it leads, and it does."""
         broker = self._broker
         self._claim(await prepare(self._store, broker.cluster_id))
+        if self.is_shared:
+            broker.spawn(self.lease.keep())
         await self.controller.start()
         self._running = broker.spawn(self.controller.run())
         while broker.node_id not in broker.metadata.nodes or broker.orders.is_busy:  # noqa: ASYNC110 -- soon
@@ -291,6 +302,7 @@ class Membership:
         self._peers.forget()
         self.channel.close()
         if self.is_shared:
+            self.lease.end()
             self.fetchers.close()
         await self._store.close()
         self._closed()
@@ -361,6 +373,8 @@ class Membership:
 
     def _registered(self, broker_epoch: int) -> None:
         self._broker.broker_epoch = broker_epoch
+        if self.is_shared:
+            self.lease.registered()
 
     def _controller_changed(self, broker_id: int) -> None:
         self._broker.metadata.controller_id = broker_id

@@ -80,6 +80,9 @@ class Follower:
         self.fetched_ms = now_ms
         self.leader_end_then = leader_end
 
+    def has_fetched_since(self, earliest_ms: int) -> bool:
+        return self.fetched_ms >= earliest_ms or (self.heard is not None and self.heard.at_ms >= earliest_ms)
+
     @property
     def last_caught_up_ms(self) -> int:
         return self.caught_up_ms if self.heard is None else max(self.caught_up_ms, self.heard.at_ms)
@@ -169,6 +172,15 @@ class Leadership:
     def maximal_isr(self) -> frozenset[int]:
         """Everybody who may be in the ISR by now."""
         return frozenset(self.isr).union(self.proposed or ())
+
+    def is_followed(self, now_ms: int, silence_ms: int) -> bool:
+        """Whether all who may be in the ISR have fetched lately."""
+        earliest_ms = now_ms - silence_ms
+        return all(
+            replica in self.followers and self.followers[replica].has_fetched_since(earliest_ms)
+            for replica in self.maximal_isr
+            if replica != self._broker_id
+        )
 
     def high_watermark(
         self,

@@ -19,10 +19,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from kbroker.fetch_sessions import PartitionKey
 from kbroker.follower_sessions import FollowerSession
+from kbroker.leader_lease import Certainty
 from kbroker.measures import Traffic, TrafficByTopic
 from kbroker.partition import Leadership
 from kbroker.produced_batches import ProduceRules
@@ -76,6 +78,7 @@ class HostedPartition:
 
     __slots__ = (
         "appends",
+        "broker_epoch",
         "deletions",
         "fetches",
         "follower_sessions",
@@ -114,6 +117,8 @@ class HostedPartition:
         self.leader_id = -1
         self.leader_epoch = -1
         self.partition_epoch = -1
+        self.broker_epoch = -1
+        """The registration of this broker that was told last to lead or follow."""
         self.leadership: Leadership | None = None
         """Where this broker leads and others follow."""
         self.leader_high_watermark = -1
@@ -225,6 +230,7 @@ class ReplicaManager:
         self._topic_names: dict[bytes, str] = {}
         self._staged: list[HostedPartition] = []
         self.others = NOBODY
+        self.lease = Certainty()
         self.traffic = TrafficByTopic()
         self.leader_quota = UNLIMITED
         """Of what followers that are throttled are sent."""
@@ -363,6 +369,9 @@ class ReplicaManager:
         partition = self._partitions.get((topic, index))
         if partition is None or partition.leader_id != self._broker_id:
             partition = self.leader_of(topic, index)  # tells why it is not
+        if partition.leadership is not None and not self.lease.is_certain(partition):
+            self.lease.check(partition)
+            acks = ALL
         in_sync, least = len(partition.in_sync_replicas), partition.min_in_sync_replicas
         # The least that is configured nearly always answers, and faster than what is made of it.
         if acks == ALL and in_sync < least and in_sync < partition.effective_min_in_sync_replicas:
@@ -511,6 +520,8 @@ class ReplicaManager:
                     partition.told_log_start_offset = partition.log.log_start_offset
                     partition.is_news()  # retention has been there
                 partition.look_at_deletions()  # a broker may have died
+                if not self.lease.serves(partition):
+                    self.fail_waiting(partition, KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 left = leadership.shrinkage(partition.log.log_end_offset, now_ms, lag_time_max_ms)
                 if left is not None:
                     self.others.propose(partition, left)
@@ -538,9 +549,22 @@ class ReplicaManager:
         if acks == ALL and log.high_watermark < log.log_end_offset:
             partition.waiting_for_replicas.append((log.log_end_offset, told))
         elif self._is_durable_on_acknowledgement(partition):
+            if acks != ALL and partition.leadership is not None:
+                told = partial(self._tell_if_certain, partition, told)
             self._flusher.request(log, told)
         else:
             told(log.offline)
+
+    def _tell_if_certain(
+        self,
+        partition: HostedPartition,
+        told: Callable[[KafkaError | None], object],
+        error: KafkaError | None,
+    ) -> None:
+        """What only this broker has is not acknowledged if another may lead by now."""
+        if error is None and not self.lease.is_certain(partition):
+            error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        told(error)
 
     def _is_durable_on_acknowledgement(self, partition: HostedPartition) -> bool:
         if self._durability is Durability.AUTO:

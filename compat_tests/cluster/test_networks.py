@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,12 @@ from compat_tests.cluster.proxies import CutCluster
 from compat_tests.cluster.test_failures import create
 from compat_tests.cluster.traffic import LibrdkafkaWriter, Watcher, Writer, check_nothing_is_lost, read_all
 from kbroker.client import cluster as client
+from kbroker.client.connection import Address, Connection
 from tests import zookeeper
+from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wire.errors import ErrorCode
+from wire.records import BatchBuilder
 
 pytestmark = [
     pytest.mark.slow,
@@ -64,6 +69,57 @@ def test_a_leader_without_zookeeper_does_not_lead_on(cluster: CutCluster, kind: 
             if kind is Writer:  # librdkafka goes on asking the broker that it has used last who leads
                 writer.wait_for(50)
         cluster.until(lambda: cluster.live() == set(cluster.members), "it is registered again")
+
+
+def asked(connection: Connection, topic: str, acks: int) -> tuple[int, int]:
+    """The errors of a Produce and of a Fetch."""
+    builder = BatchBuilder()
+    builder.append(b"k", b"v", timestamp_ms=1)
+    data = TopicProduceData(
+        name=topic, partition_data=[PartitionProduceData(index=0, records=builder.build())]
+    )
+    produced = connection.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data]))
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 16)
+    fetched = connection.ask(
+        FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic=topic, partitions=[wanted])])
+    )
+    return (
+        produced.responses[0].partition_responses[0].error_code,
+        fetched.responses[0].partitions[0].error_code,
+    )
+
+
+def test_a_leader_without_zookeeper_takes_nothing_that_would_be_lost(cluster: CutCluster) -> None:
+    """Not even with acks=1, once another one leads, although it leads on in its own eyes."""
+    create(cluster, "zombie")
+    leader = cluster.leader("zombie")
+    address = Address("127.0.0.1", cluster.links[leader].port)
+    refused = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    with closing(Connection(address, client_id="zombie", timeout_s=30)) as connection:
+        assert asked(connection, "zombie", 1) == (0, 0)
+        with cluster.zookeeper_links[leader].cut():
+            cluster.until(lambda: cluster.leader("zombie") not in (-1, leader), "another leader")
+            after = [asked(connection, "zombie", 1)]
+            while after[-1] != refused:
+                after.append(asked(connection, "zombie", 1))
+            assert all(produced != ErrorCode.NONE for produced, _ in after)
+        cluster.until_in_sync("zombie")
+    count = len(read_all(cluster.bootstrap, "zombie"))
+    assert count == 1
+
+
+def test_nonsense_from_zookeeper_costs_a_broker_its_connection_and_no_more(tmp_path: Path) -> None:
+    """It ends kazoo's thread: the broker's registration, its leadership and its controller go on."""
+    with CutCluster(tmp_path) as cluster:
+        create(cluster, "nonsense")
+        owner = cluster.read(f"/brokers/ids/{cluster.leader('nonsense')}")
+        victims = {cluster.leader("nonsense"), cluster.controller()}
+        for broker_id in victims:
+            cluster.zookeeper_links[broker_id].lies = 1
+        cluster.until(lambda: victims <= set(cluster.said("with a new thread")), "new threads")
+        with traffic(cluster, "nonsense", Writer):
+            create(cluster, "after-nonsense", 3)
+        assert cluster.read(f"/brokers/ids/{cluster.leader('nonsense')}") == owner
 
 
 @WRITERS

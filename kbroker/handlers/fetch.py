@@ -175,6 +175,8 @@ class _Fetching:
     def _read_partition(self, wanted: Wanted, room: int, *, is_first: bool) -> PartitionData:
         try:
             partition = self._partition(wanted)
+            if self._replica_id < 0:
+                self._broker.replicas.lease.check(partition)
             if self._rack and (follower := self._closest(partition, wanted.fetch_offset)) is not None:
                 return _answer(wanted, partition, preferred=follower)
             diverging = divergence(partition.log, wanted.last_fetched_epoch, wanted.fetch_offset)

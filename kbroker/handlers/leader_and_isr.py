@@ -22,6 +22,7 @@ from wire.api.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
+    LeaderAndIsrTopicState,
 )
 from wire.errors import ErrorCode, KafkaError
 
@@ -56,7 +57,8 @@ def obey(
         }
         if begin or len(new) > MADE_AT_ONCE:
             yield new
-        codes += [follow_order(broker, topic.topic_name, topic.topic_id, state) for topic, state in some]
+        broker_epoch = request.broker_epoch if request.broker_epoch >= 0 else broker.broker_epoch
+        codes += [follow_order(broker, topic, state, broker_epoch) for topic, state in some]
     outcomes = iter(codes)
     topics = [
         LeaderAndIsrTopicError(
@@ -71,9 +73,12 @@ def obey(
     return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=topics)
 
 
-def follow_order(broker: Broker, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> ErrorCode:
+def follow_order(
+    broker: Broker, topic: LeaderAndIsrTopicState, state: LeaderAndIsrPartitionState, broker_epoch: int
+) -> ErrorCode:
     try:
-        broker.replicas.become(topic, topic_id, state)
+        partition = broker.replicas.become(topic.topic_name, topic.topic_id, state)
+        partition.broker_epoch = broker_epoch
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -54,6 +54,8 @@ def list_offsets(broker: Broker, context: Context, request: ListOffsetsRequest) 
                 if named[topic.name, wanted.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST)
                 partition = holder(topic.name, wanted.partition_index, wanted.current_leader_epoch)
+                if request.replica_id == CONSUMER:
+                    broker.replicas.lease.check(partition)
                 found = find(partition, context.api_version, wanted, isolation)
                 answers.append(answer(wanted, ErrorCode.NONE, found))
             except KafkaError as error:

@@ -28,16 +28,19 @@ def offset_for_leader_epoch(
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[find(broker, topic.topic, one) for one in topic.partitions]
+                topic=topic.topic,
+                partitions=[find(broker, request.replica_id, topic.topic, one) for one in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def find(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def find(broker: Broker, replica_id: int, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         partition = broker.replicas.leader_of(topic, wanted.partition, wanted.current_leader_epoch)
+        if replica_id < 0:
+            broker.replicas.lease.check(partition)
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=wanted.partition)
     epoch, end_offset = partition.log.end_offset_for_epoch(wanted.leader_epoch)

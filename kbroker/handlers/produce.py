@@ -221,10 +221,14 @@ class _InFlight:
         answer.log_start_offset = outcome.log_start_offset
         if self._acks == 0:
             self._one_done()
-        elif self._acks == ALL and partition.leadership is not None:
+        elif partition.leadership is not None and self._waits_for_replicas(partition):
             self._wait_for_replicas(partition, answer)
         else:
             self._broker.replicas.when_promised(partition, self._acks, partial(self._promised, answer))
+
+    def _waits_for_replicas(self, partition: HostedPartition) -> bool:
+        """Or else this broker's own word is enough."""
+        return self._acks == ALL or not self._broker.replicas.lease.is_certain(partition)
 
     def _wait_for_replicas(self, partition: HostedPartition, answer: PartitionProduceResponse) -> None:
         number = id(answer)

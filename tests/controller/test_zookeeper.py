@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -232,6 +232,35 @@ def test_an_exception_in_kazoos_loop_costs_the_connection_and_not_the_session(
             with planted(store, error) as plant:
                 states = await goes_on_after(store, plant)
             assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
+
+    asyncio.run(test())
+
+
+def test_a_session_that_nobody_can_use_is_left_to_end(zookeeper_server: zookeeper.ZooKeeper) -> None:
+    """Its nodes would stay for ever, and with them what their owner is thought to do."""
+
+    async def test() -> None:
+        async with (
+            LyingProxy(zookeeper_server.port) as proxy,
+            connected(f"{proxy.address}/useless", session_timeout_ms=2000) as store,
+            connected(f"{zookeeper_server.address}/useless", session_timeout_ms=2000) as other,
+        ):
+            states: list[SessionState] = []
+            await store.create("/mine", ephemeral=True)
+            store.listen(states.append)
+            proxy.lies = True
+            asked = 0
+            while SessionState.LOST not in states:
+                with suppress(StoreError):
+                    asked += 1
+                    await store.exists("/")
+                await asyncio.sleep(0.01)
+            proxy.lies = False
+            await until(lambda: store.state is SessionState.CONNECTED)
+            gone = asyncio.Event()
+            if await other.exists("/mine", lambda event: gone.set()) is not None:
+                async with asyncio.timeout(30):
+                    await gone.wait()
 
     asyncio.run(test())
 

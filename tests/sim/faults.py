@@ -244,8 +244,7 @@ class Faults:
         node = self._one()
         if node is not None and node.session is not None:
             self._history.note("expire session", node)
-            node.session.expire()
-            node.session.cut()
+            node.session.end_early()
             self._later(0.5, self._restore, node)
 
     def _depose(self) -> None:

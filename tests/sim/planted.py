@@ -33,6 +33,7 @@ from kbroker.coordinators.step import Reply, Step
 from kbroker.coordinators.transaction import Identity, State, Transaction
 from kbroker.coordinators.transactions import Transactions
 from kbroker.isr_changes import IsrChanges
+from kbroker.leader_lease import LeaderLease
 from kbroker.partition import Leadership
 from kbroker.replica_manager import HostedPartition, ReplicaManager
 from storage import reading
@@ -185,6 +186,17 @@ def elect_without_a_new_leader_epoch() -> AbstractContextManager[object]:
         return replace(self, leader=leader, isr=tuple(isr))
 
     return stand_in(LeaderAndIsr, "next", next_state)
+
+
+def keep_a_lease_for_two_sessions() -> AbstractContextManager[object]:
+    keep = LeaderLease._renew
+
+    async def renew(self: LeaderLease, sent_s: float) -> None:
+        await keep(self, sent_s)
+        if self._answered_s is not None:
+            self._ends_s = self._answered_s + 2 * self._store.session_timeout_ms / 1000
+
+    return stand_in(LeaderLease, "_renew", renew)
 
 
 # -- of transactions
@@ -371,6 +383,7 @@ PLANTED = (
     Planted(write_without_the_fence, "stale controller", 2, ("depose", "slow_store", "kill")),
     Planted(take_orders_to_an_earlier_life, "incomplete leader", 12, ("cut_power",)),
     Planted(trust_who_restarted, "incomplete leader", 2, ("cut_power",)),
+    Planted(keep_a_lease_for_two_sessions, "false certainty", 1, ("lose_store",)),
     Planted(skip_an_aborted_entry, "pre-committed read", 2),
     Planted(serve_one_beyond_the_last_stable_offset, "pre-committed read", 2),
     Planted(call_everything_stable, "pre-committed read", 2),

@@ -50,12 +50,19 @@ class Session(SimulatedStore):
         self._process = process
         self._loop = _OfTheWorld(process)  # type: ignore[assignment]
         self._changed = changed
+        self.ended_early: set[int] = set()
+        """Sessions that somebody else has ended, which their broker cannot foresee."""
         self._inner._call_soon = self._loop.call_soon
 
     def _ask(self, request: Any) -> asyncio.Future[Any]:
         answer = super()._ask(request)
         answer.add_done_callback(_heard, context=NOBODY)  # who asks for several may not wait for all
         return answer
+
+    def end_early(self) -> None:
+        self.ended_early.add(self.session_id)
+        self.expire()
+        self.cut()
 
     def restore(self) -> None:
         if self._process.is_alive:

@@ -5,6 +5,7 @@
     wrong stability     the last stable offset is not where the first open transaction begins
     divergence          two replicas have different batches below both their high watermarks
     incomplete leader   an elected leader lacks what was committed before it
+    false certainty     a broker is certain of what it leads, and its registration has gone
     stale controller    a partition's state was written by a controller that had been replaced, or its epochs
                         have gone back
 
@@ -96,10 +97,22 @@ class Watcher:
             await asyncio.sleep(INTERVAL_S)
 
     def look(self) -> None:
+        self._look_at_leases()
         for node in self._cluster.nodes:
             for partition in node.hosted():
                 with suppress(StorageError):  # its disk is broken
                     self._look_at(node, partition)
+
+    def _look_at_leases(self) -> None:
+        for node in self._cluster.nodes:
+            membership = None if node.broker is None else node.broker.membership
+            if node.broker is None or membership is None or not membership.lease.is_current:
+                continue
+            if node.session is None or membership.lease.session_id in node.session.ended_early:
+                continue
+            found = self._cluster.tree._nodes.get(znodes.BrokerRegistration.path(node.broker_id))
+            if found is None or found.czxid != node.broker.broker_epoch:
+                self._history.broken("false certainty", f"{node} in epoch {node.broker.broker_epoch}")
 
     def _look_at(self, node: Node, partition: HostedPartition) -> None:
         place = partition.topic, partition.index
@@ -162,6 +175,7 @@ class Watcher:
 
     def look_at_store(self) -> None:
         """After every change: who has written the partitions' states."""
+        self._look_at_leases()
         nodes = self._cluster.tree._nodes
         current = nodes.get(znodes.ControllerEpoch.path())
         for path, node in nodes.items():
