@@ -16,7 +16,8 @@ Rules:
 - One owner, one thread. Threads get a log that nobody knows yet (recovery, `make_ahead`), one that nobody
   uses any more (closing), or a checkpoint's contents.
 - A directory that fails takes only its own logs with it. A new log goes to the one with the fewest.
-- Recovery points are lowered durably before anything is appended where something was cut off.
+- Recovery points are lowered durably before anything is appended where something was cut off; at the start,
+  where a log ends below its own, as after a crash in the middle of that.
 """
 
 from __future__ import annotations
@@ -151,6 +152,9 @@ class LogManager:
             if not directory.was_clean:
                 logger.info("%d of %d logs are recovered", done, len(opening))
             progress(done, len(opening))
+        for directory in self.online:
+            with suppress(StorageError):  # it is offline now
+                directory.checkpoint(directory.recovery_points)
 
     def _find(self, directory: LogDirectory) -> list[TopicPartition]:
         """The logs of a directory; what was set aside earlier is dealt with."""

@@ -83,6 +83,25 @@ class TestStartAndStop:
         assert "3 of 3 logs are recovered" in caplog.text
         assert [log.log_end_offset for log in manager] == [50, 50, 50]
 
+    def test_a_recovery_point_above_the_end_of_a_log_is_lowered_before_the_log_grows(
+        self, disk: SimulatedDisk
+    ) -> None:
+        """What comes next would count as durable, and its leader epoch would begin in the wrong place."""
+        manager = started(disk)
+        log = manager.create(A, 0)
+        append(log, *(batch("old") for _ in range(14)), epoch=0)
+        log.flush()
+        manager.directories[0].checkpoint()
+        log.truncate_to(11, 0)
+        disk.kill()  # before the checkpoint that belongs to a truncation
+        (log,) = started(disk)
+        assert (log.log_end_offset, offsets(disk, RECOVERY_POINTS)) == (11, {A: 11})
+        append(log, *(batch("new") for _ in range(30)), epoch=2)
+        assert len(log.segments) == 2
+        disk.kill()
+        (log,) = started(disk)
+        assert list(log.leader_epochs.entries) == [(0, 0), (2, 11)]
+
     def test_a_second_process_is_kept_out(self, files_and_directory: tuple[Files, str]) -> None:
         files, directory = files_and_directory
         manager = started(files, directory)
