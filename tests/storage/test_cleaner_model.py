@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from storage.check import check_directory
@@ -63,6 +63,16 @@ HISTORIES = st.lists(
 
 Step = tuple[Any, ...]
 
+CUT_WHERE_THE_MAP_WAS_FULL: list[Step] = [
+    ("put", -1, [(b"a", None), (b"b", b"")], Codec.NONE),
+    ("put", -1, [(b"b", None), (b"c", None), (b"d", None)], Codec.NONE),
+    ("roll",),
+    ("clean", 0, 3),
+    ("put", -1, [(b"a", None)], Codec.NONE),
+    ("truncate", 0),
+]
+"""The cleaning ends within the second batch, which a truncation to that offset removes."""
+
 
 class Subject:
     """A log, what was written to it, and what has to hold."""
@@ -90,11 +100,20 @@ class Subject:
             case ("reopen", is_clean):
                 self.log = self.writer.log = reopened(self.log, clean=is_clean)
             case ("truncate", percent):
-                # Not below what was cleaned: then nobody can say what the last values are.
-                low, high = self.log.first_dirty_offset, self.log.log_end_offset
+                low, high = self.end_of_what_was_cleaned(), self.log.log_end_offset
                 self.writer.truncate(low + (high - low) * percent // 100)
             case ("raise log start", percent):
                 self.log.delete_records_before(self.log.last_stable_offset * percent // 100)
+
+    def end_of_what_was_cleaned(self) -> int:
+        """Nobody can say what the last values are of a log that is cut below this.
+
+        The first dirty offset lies within a batch where the map of keys was full. A truncation to it
+        removes the whole batch, and so records that older ones were removed for.
+        """
+        first_dirty = self.log.first_dirty_offset
+        ends = [header.next_offset for header, _ in all_batches(self.log) if header.base_offset < first_dirty]
+        return max([first_dirty, *ends])
 
     def clean(self, max_keys: int = 1000) -> None:
         log = self.log
@@ -215,6 +234,7 @@ def test_a_reader_ends_up_with_the_same_values_after_a_long_history(seed: int) -
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+@example(CUT_WHERE_THE_MAP_WAS_FULL, 700)
 @given(HISTORIES, st.sampled_from([700, 2000]))
 def test_cleaning_what_is_clean_changes_nothing(history: list[Step], segment_bytes: int) -> None:
     """Neither at the same time nor, once all horizons have passed, later."""
