@@ -44,12 +44,13 @@ from kbroker.machine import Bound, Machine, Server
 from kbroker.measures import TimedSync
 from kbroker.metadata_cache import MetadataCache
 from kbroker.metrics_server import MetricsServer
-from kbroker.open_files import most_open_files
+from kbroker.open_files import most_connections
 from kbroker.orders import NewLogs, Orders
 from kbroker.peer import Address
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.replication_quota import ReplicationQuota, is_listed
 from kbroker.settings import Settings, group_config, intervals, produce_rules, transaction_config
+from kbroker.stopping import CLOSE_S, LEAVE_S, STOP_S, cancel, leave_within, wait_while
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
 from kbroker.turns import Turns
 from storage.cleaner import LogCleaner, RateLimit
@@ -149,7 +150,7 @@ class Broker:
             addresses_of,
             self.log_limits,
             protected=self.listeners.inter_broker if has_one_for_brokers else None,
-            at_most=most_open_files() // 2,
+            at_most=most_connections(),
         )
 
     def _log_manager(self, data: Sequence[str], durability: Durability) -> LogManager:
@@ -339,6 +340,7 @@ class Broker:
 
     def _tick(self) -> None:
         """Retention, checkpoints and what else the logs do from time to time."""
+        self._ticking = self.call_later_ms(min(TICK_MS, self._flush_interval_ms), self._tick)
         values = self.settings.configuration.broker
         self.logs.tick(self.now_ms())
         if self.logs.directories and not self.logs.online:
@@ -347,12 +349,15 @@ class Broker:
         self.log_limits.tick()
         if values.log_cleaner_enable:
             self.compaction.tick(self.now_ms(), values.log_cleaner_backoff_ms)
-        self._ticking = self.call_later_ms(min(TICK_MS, self._flush_interval_ms), self._tick)
 
     async def stop(self) -> None:
-        """Close everything; a client that does not read its replies is not waited for."""
+        """Close everything; a client that does not read its replies is not waited for.
+
+        Nor is anything else for long. What does not end within `STOP_S` is left as after a crash, and said.
+        """
         if self.membership is not None:
             await self.membership.depart()
+        end_s = self.steady_s() + STOP_S
         for server in self._servers:
             server.close()
         self.log_limits.report()
@@ -371,18 +376,18 @@ class Broker:
         self.transactions.stop()
         self.inter_broker.close()
         if self.membership is not None:
-            await self.membership.leave()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            await leave_within(LEAVE_S, self.membership.leave())
+        await cancel(self._tasks)
         self.orders.stop()
         self.compaction.stop()
-        while self.compaction.is_running or self.logs.is_busy:  # noqa: ASYNC110 -- threads finish what was begun
-            await asyncio.sleep(0.001)
+        await wait_while(self._threads_are_busy, lambda: end_s - CLOSE_S - self.steady_s())
         self.replicas.stop()
-        self.logs.close(self.broker_epoch)
-        self.machine.stop()
+        self.logs.close(self.broker_epoch, lambda: end_s - self.steady_s())
+        self.machine.stop(max(0.0, end_s - self.steady_s()))
+
+    def _threads_are_busy(self) -> bool:
+        self.logs.flusher.tick()
+        return self.compaction.is_running or self.logs.is_busy
 
     # -- requests
 

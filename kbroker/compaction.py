@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from storage.cleaner import LogCleaner
 from storage.cleaning import Cleaning
@@ -26,17 +27,24 @@ class Compaction:
         self._call = call
         self._not_before_ms = 0
         self._is_stopping = False
-        self.is_running = False
+        self._running: Cleaning | None = None
+        self._has_ended = False
+        """Whether the thread has done its piece of work."""
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None
 
     def tick(self, now_ms: int, backoff_ms: int) -> None:
         """Begin to clean what needs it most, if nothing is being cleaned and the pause is over."""
+        if self._running is not None and self._has_ended:
+            self._advance(self._running)  # the thread could not say so
         if self.is_running or self._is_stopping or now_ms < self._not_before_ms:
             return
         cleaning = self._cleaner.choose(now_ms)
         if cleaning is None:
             self._not_before_ms = now_ms + backoff_ms
         else:
-            self.is_running = True
             self._work_on(cleaning)
 
     def stop(self) -> None:
@@ -45,16 +53,27 @@ class Compaction:
         self._cleaner.cancel_all()
 
     def _work_on(self, cleaning: Cleaning) -> None:
+        advance = partial(self._advance, cleaning)
+
         def work() -> None:
             try:
                 cleaning.work()
             finally:
-                self._call(lambda: self._advance(cleaning))
+                self._has_ended = True
+                self._call(advance)
 
-        self._submit(work)
+        self._running, self._has_ended = cleaning, False
+        try:
+            self._submit(work)
+        except Exception as error:
+            logger.error("There is no thread to compact a log: %s", error or type(error).__name__)
+            cleaning.cancel()
+            self._has_ended = True
+            self._advance(cleaning)
 
     def _advance(self, cleaning: Cleaning) -> None:
+        if self._running is not cleaning or not self._has_ended:
+            return
+        self._running = None
         if self._cleaner.advance(cleaning):
             self._work_on(cleaning)
-        else:
-            self.is_running = False

@@ -11,10 +11,13 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from kbroker.listeners import Listeners, bind_all
+from kbroker.open_files import most_log_files
+from kbroker.threads import Threads
+from storage.descriptors import Descriptors
 from storage.files import Disk, Files, Sync, sync_data
 
 T = TypeVar("T")
@@ -39,7 +42,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.random = random.Random()
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="kbroker")
+        self._threads = Threads(THREADS, "kbroker")
 
     # -- time and chance
 
@@ -65,12 +68,12 @@ class Machine:
         """Run it in a thread."""
         return self._threads.submit(function)
 
-    def stop(self) -> None:
-        """Nothing more is submitted; what was runs to its end."""
-        self._threads.shutdown()
+    def stop(self, timeout_s: float) -> bool:
+        """Nothing more is submitted; whether what was has come to its end within the time."""
+        return self._threads.stop(timeout_s)
 
     def files(self, *, durable: bool, sync: Sync = sync_data) -> Files:
-        return Disk(durable=durable, sync=sync)
+        return Disk(durable=durable, sync=sync, descriptors=Descriptors(most_log_files()))
 
     # -- network
 

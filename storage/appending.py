@@ -113,7 +113,10 @@ def append_as_leader(
     outcomes: list[Appended | KafkaError] = []
     run = Run(log.log_end_offset)
     terms = leader_epoch, now_ms, origin, guards, transaction_version
+    has_begun = False
     try:
+        log.segments.active.prepare()
+        has_begun = True
         if leader_epoch != log.leader_epochs.latest:
             log.assign_leader_epoch(leader_epoch)
         for batch, header in batches:
@@ -125,7 +128,7 @@ def append_as_leader(
                 outcomes.append(refusal)
         log.write(run)
     except BaseException as error:
-        raise log.fail(error) from error
+        raise log.fail(error, half_done=has_begun) from error
     return outcomes
 
 
@@ -215,7 +218,10 @@ def append_as_follower(log: UnifiedLog, data: Buffer, now_ms: int) -> Appended |
         return None
     run = Run(log.log_end_offset)
     start = 0
+    has_begun = False
     try:
+        log.segments.active.prepare()
+        has_begun = True
         for position, header in found:
             size, last_offset, max_timestamp = header.size, header.last_offset, header.max_timestamp
             if log.make_room(run, size, header.base_offset, last_offset, max_timestamp, now_ms):
@@ -227,7 +233,7 @@ def append_as_follower(log: UnifiedLog, data: Buffer, now_ms: int) -> Appended |
             run.next_offset = last_offset + 1
         log.write(run)
     except BaseException as error:
-        raise log.fail(error) from error
+        raise log.fail(error, half_done=has_begun) from error
     return Appended(found[0][1].base_offset, log.log_end_offset - 1, NO_TIMESTAMP, log.log_start_offset)
 
 

@@ -351,6 +351,7 @@ class _Output:
         modified_ms = self._files.modified_ms(self._assignment.path(last, ".log"))
         self._files.set_modified_ms(self._segment.path, modified_ms)
         self._segment.sync()
+        self._segment.release()
         return self._segment
 
     def discard(self) -> None:

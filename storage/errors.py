@@ -37,6 +37,17 @@ class LogDirectoryFailed(StorageError):
         return cls(named, error.strerror or str(error) or type(error).__name__, error.errno or 0)
 
 
+class OutOfDescriptors(StorageError):
+    """No file could be opened, as too many are open: this passes, and nothing is wrong with the disk."""
+
+    @classmethod
+    def of(cls, error: BaseException, path: str) -> OutOfDescriptors:
+        """The error may be one already."""
+        if isinstance(error, cls):
+            return error
+        return cls(path, f"{getattr(error, 'strerror', None) or error} (see ulimit -n)")
+
+
 class DirectoryLocked(StorageError):
     """Another process holds the lock file of this data directory."""
 

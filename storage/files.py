@@ -12,12 +12,15 @@ lose, tear and refuse; so the rules here are the ones all of `storage/` may rely
 - `replace` is atomic and durable: after a crash the file has the old contents or the new ones.
 - Only `sync` and `close` may be called from a thread other than the owner's. A close during a sync, or while
   part of the file is to be sent, waits for nobody: the descriptor is closed when that is done.
+- A file that is open may not have a descriptor: it opens itself again when it is used (`descriptors.py`). So
+  any operation may fail because there is none left, and a file that is renamed has to be told (`path`).
 
 Errors are `OSError`s, as the operating system words them; the callers decide what that means for a log.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -26,9 +29,11 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import ClassVar, Protocol
 
+from storage.descriptors import Descriptors, is_exhausted
 from storage.errors import DirectoryLocked
 
 Buffer = bytes | bytearray | memoryview
@@ -62,9 +67,23 @@ class FilePart(Protocol):
 class File(Protocol):
     """An open file: read anywhere, append at the end, cut off the end."""
 
+    path: str
+    """Where it is. Assign the new one when it was renamed."""
+    used: bool
+    """Set by every use; `descriptors.py` clears it."""
+    is_hint: bool
+    """Set it where an error in writing need not be noticed: then the descriptor is closed without a sync."""
+
+    descriptor: int
+    """-1 while it has none."""
+
     @property
-    def path(self) -> str:
-        """The path it was opened by; renaming does not change it."""
+    def is_unsynced(self) -> bool:
+        """Whether something was appended or truncated since the last sync."""
+
+    @property
+    def wants_sync(self) -> bool:
+        """Whether it has to be synced before its descriptor is closed."""
 
     @property
     def size(self) -> int:
@@ -78,6 +97,12 @@ class File(Protocol):
 
     def part(self, position: int, length: int) -> FilePart:
         """A stretch that lies within the file."""
+
+    def open_again(self) -> None:
+        """Have a descriptor, so that what is done next does not fail for want of one."""
+
+    def let_go(self) -> bool:
+        """Close the descriptor, after a sync if need be; False where somebody uses it now. Does not raise."""
 
     def truncate(self, size: int) -> None:
         """Cut the file to `size`, which is no larger than its own."""
@@ -98,6 +123,9 @@ class Lock(Protocol):
 
 class Files(Protocol):
     """The file system, as far as the log needs it. Paths use '/'."""
+
+    descriptors: Descriptors
+    """Bounds how many files are open."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
         """Open a file; `create` makes it where it is missing. The new name still wants a `sync_dir`."""
@@ -152,29 +180,35 @@ def parent(path: str) -> str:
 class Disk:
     """The real file system. `durable=False` makes every sync do nothing, for data nobody keeps."""
 
-    __slots__ = ("_durable", "_sync")
+    __slots__ = ("descriptors", "durable", "sync_data")
 
-    def __init__(self, *, durable: bool = True, sync: Sync | None = None) -> None:
+    def __init__(
+        self, *, durable: bool = True, sync: Sync | None = None, descriptors: Descriptors | None = None
+    ) -> None:
         """`sync` is called instead of `sync_data`, to do that and measure it."""
-        self._durable = durable
-        self._sync = sync or sync_data
+        self.durable = durable
+        self.sync_data = sync or sync_data
+        self.descriptors = Descriptors() if descriptors is None else descriptors
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        flags = os.O_RDONLY if read_only else os.O_RDWR
-        descriptor = os.open(path, flags | os.O_CLOEXEC | (os.O_CREAT if create else 0), FILE_MODE)
-        return DiskFile(path, descriptor, durable=self._durable, sync=self._sync)
+        flags = (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
+        return DiskFile(self, path, self.descriptor(path, flags), read_only=read_only)
+
+    def descriptor(self, path: str, flags: int) -> int:
+        """A new one; the caller closes it."""
+        return self.descriptors.with_room(lambda: os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
 
     def read(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        with open(self.descriptor(path, os.O_RDONLY), "rb") as file:
             return file.read()
 
     def replace(self, path: str, data: Buffer) -> None:
         temporary = path + ".tmp"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        descriptor = self.descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             _write_all(descriptor, [data], 0)
-            if self._durable:
-                self._sync(descriptor)
+            if self.durable:
+                self.sync_data(descriptor)
         finally:
             os.close(descriptor)
         os.replace(temporary, path)
@@ -191,7 +225,7 @@ class Disk:
         return os.stat(path).st_size
 
     def list(self, path: str) -> Names:
-        return sorted(os.listdir(path))
+        return sorted(self.descriptors.with_room(lambda: os.listdir(path)))
 
     def make_dir(self, path: str) -> None:
         os.makedirs(path, DIRECTORY_MODE, exist_ok=True)
@@ -207,9 +241,9 @@ class Disk:
             shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        if not self._durable:
+        if not self.durable:
             return
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = self.descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
         finally:
@@ -230,37 +264,55 @@ class Disk:
 
 
 class DiskFile:
-    """An open file of the real file system. Appends go to `size`, not to the descriptor's own offset."""
+    """An open file of the real file system. Appends go to `size`, not to the descriptor's own offset.
+
+    Without a descriptor its number is -1, which every system call refuses: so a use costs nothing more while
+    there is one.
+    """
 
     __slots__ = (
         "_closed",
-        "_descriptor",
-        "_durable",
+        "_disk",
         "_guard",
-        "_sync",
+        "_identity",
+        "_is_read_only",
         "_sync_error",
         "_users",
+        "descriptor",
+        "is_hint",
+        "is_unsynced",
         "path",
         "size",
+        "used",
     )
 
-    def __init__(self, path: str, descriptor: int, *, durable: bool, sync: Sync) -> None:
+    def __init__(self, disk: Disk, path: str, descriptor: int, *, read_only: bool) -> None:
         self.path = path
-        self.size = os.fstat(descriptor).st_size
-        self._descriptor = descriptor
-        self._durable = durable
-        self._sync = sync
+        status = os.fstat(descriptor)
+        self.size = status.st_size
+        self.used = True
+        self.is_unsynced = self.is_hint = False
+        self._identity = status.st_dev, status.st_ino
+        self.descriptor = descriptor
+        self._disk = disk
+        self._is_read_only = read_only
         self._guard = threading.Lock()
         self._users = 1
         self._closed = False
         self._sync_error: OSError | None = None
+        disk.descriptors.keep(self)
+
+    # -- using it
 
     def append(self, buffers: Sequence[Buffer]) -> int:
+        self.used = self.is_unsynced = True
+        if self.descriptor < 0:
+            self.open_again()
         position = self.size
         total = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         try:
-            if len(buffers) > IOV_MAX or os.pwritev(self._descriptor, buffers, position) != total:
-                _write_all(self._descriptor, buffers, position)
+            if len(buffers) > IOV_MAX or os.pwritev(self.descriptor, buffers, position) != total:
+                _write_all(self.descriptor, buffers, position)
         except OSError:
             self._cut_back(position)
             raise
@@ -270,12 +322,15 @@ class DiskFile:
     def _cut_back(self, size: int) -> None:
         # The first error is the one to report; whoever reads on has to bear with bytes beyond the size.
         try:
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(self.descriptor, size)
         except OSError:
             return
 
     def read(self, position: int, length: int) -> bytes:
-        data = os.pread(self._descriptor, length, position)
+        self.used = True
+        if self.descriptor < 0:
+            self.open_again()
+        data = os.pread(self.descriptor, length, position)
         if len(data) == length or position + len(data) >= self.size:
             return data
         return self._read_on(data, position, length)
@@ -283,57 +338,111 @@ class DiskFile:
     def _read_on(self, data: bytes, position: int, length: int) -> bytes:
         parts = [data]
         missing = length - len(data)
-        while missing and (data := os.pread(self._descriptor, missing, position + length - missing)):
+        while missing and (data := os.pread(self.descriptor, missing, position + length - missing)):
             parts.append(data)
             missing -= len(data)
         return b"".join(parts)
 
     def part(self, position: int, length: int) -> FilePart:
+        if not self._closed:
+            self.open_again()
         return DiskPart(self, position, length)
-
-    def join(self) -> int:
-        """Another one uses the file, until it leaves. The descriptor."""
-        with self._guard:
-            if self._closed:
-                raise ValueError(f"{self.path} is closed")
-            self._users += 1
-        return self._descriptor
 
     def truncate(self, size: int) -> None:
         if size > self.size:
             raise ValueError(f"{self.path} cannot be cut to {size}: it has {self.size} bytes")
-        os.ftruncate(self._descriptor, size)
+        self.open_again()
+        self.is_unsynced = True
+        os.ftruncate(self.descriptor, size)
         self.size = size
 
     def sync(self) -> None:
+        """In any thread. A file that was let go of is opened for the purpose."""
         if self._sync_error is not None:
             raise self._sync_error
-        self.join()
+        self.is_unsynced = False
+        descriptor = self.join()
+        is_shared = descriptor >= 0
         try:
-            if self._durable:
-                self._sync(self._descriptor)
+            if not is_shared:
+                descriptor = self._another_descriptor()
+            if self._disk.durable:
+                self._disk.sync_data(descriptor)
         except OSError as error:
-            self._sync_error = error
+            self.is_unsynced = True
+            if not is_exhausted(error):
+                self._sync_error = error
             raise
         finally:
             self.leave()
+            if not is_shared and descriptor >= 0:
+                os.close(descriptor)
 
-    def close(self) -> None:
+    # -- the descriptor
+
+    def open_again(self) -> None:
+        """In the owner's thread."""
+        self.used = True
+        if self.descriptor >= 0:
+            return
+        if self._sync_error is not None:
+            raise self._sync_error
+        if self._closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+        self.descriptor = self._another_descriptor()
+        self._disk.descriptors.opened_again += 1
+        self._disk.descriptors.keep(self)
+
+    def _another_descriptor(self) -> int:
+        """Of the very same file, whatever its path leads to by now."""
+        descriptor = self._disk.descriptor(self.path, os.O_RDONLY if self._is_read_only else os.O_RDWR)
+        status = os.fstat(descriptor)
+        if (status.st_dev, status.st_ino) != self._identity:
+            os.close(descriptor)
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), self.path)
+        return descriptor
+
+    @property
+    def wants_sync(self) -> bool:
+        return self.is_unsynced and not self.is_hint and self._disk.durable
+
+    def let_go(self) -> bool:
+        """Sync if need be and close the descriptor; False where somebody uses it now."""
+        if self.wants_sync and self._users == 1:
+            with suppress(OSError):  # the next use fails with it
+                self.sync()
+        with self._guard:
+            if self._users > 1 or self.descriptor < 0:
+                return False
+            descriptor, self.descriptor = self.descriptor, -1
+        os.close(descriptor)
+        return True
+
+    def join(self) -> int:
+        """Another one uses the file, until it leaves. The descriptor; -1 if it has none."""
         with self._guard:
             if self._closed:
-                return
-            self._closed = True
-        self.leave()
+                raise ValueError(f"{self.path} is closed")
+            self._users += 1
+            return self.descriptor
 
     def leave(self) -> None:
         """The owner, every running sync and every part use the descriptor; the last to leave closes it."""
         with self._guard:
             self._users -= 1
             last = not self._users
-        if last:
+        if last and self.descriptor >= 0:
             # The number will be another file's: a late call must fail, not reach that one.
-            descriptor, self._descriptor = self._descriptor, -1
+            descriptor, self.descriptor = self.descriptor, -1
             os.close(descriptor)
+
+    def close(self) -> None:
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+        self._disk.descriptors.forget(self)
+        self.leave()
 
 
 class DiskPart:

@@ -5,42 +5,73 @@ owner of the logs begins and finishes them. No log is synced twice at the same t
 by side, since a disk gains nothing from more. When many logs wait, each thread takes its share of them.
 
 A sync that fails takes its log offline and is never repeated: the kernel has forgotten what it could not
-write. Everyone who waits for that log is told.
+write. Everyone who waits for that log is told. A sync that could not be tried, for want of a thread, memory
+or descriptors, is left to the next one who asks, and those who wait are told as well.
+
+Nobody waits for a thread that has ended without a word: `tick` finishes what such a thread has left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from storage.errors import StorageError
 from storage.log import Flush, UnifiedLog
 
+logger = logging.getLogger(__name__)
+
 Done = Callable[[StorageError | None], object]
 """Told None when it is durable."""
+Call = Callable[[Callable[[], object]], object]
 
 PARALLEL_SYNCS = 4
 
 
+class _Job:
+    """The share of one thread, which makes no objects of its own: memory may be short."""
+
+    def __init__(self, flushes: Sequence[tuple[UnifiedLog, Flush]], ended: Callable[[_Job], object]) -> None:
+        self.flushes = flushes
+        self.outcomes: list[BaseException | None] = [RuntimeError("the sync was not run")] * len(flushes)
+        self.has_ended = False
+        self._tell_ended = partial(ended, self)
+
+    def run(self, call: Call) -> None:
+        """In a thread."""
+        try:
+            for number, (_, flush) in enumerate(self.flushes):
+                try:
+                    flush.run()
+                    self.outcomes[number] = None
+                except Exception as error:
+                    self.outcomes[number] = error
+        finally:
+            self.has_ended = True
+            call(self._tell_ended)
+
+
 class Flusher:
-    """`submit` runs a function in a thread; `call` runs one where the logs are owned."""
+    """`submit` runs a function in a thread, or raises; `call` runs one where the logs are owned."""
 
     def __init__(
         self,
         submit: Callable[[Callable[[], None]], object],
-        call: Callable[[Callable[[], object]], object],
+        call: Call,
         parallel: int = PARALLEL_SYNCS,
     ) -> None:
         self._submit = submit
         self._call = call
-        self._parallel = self._free = parallel
+        self._parallel = parallel
+        self._jobs: list[_Job] = []
         self._queue: dict[UnifiedLog, None] = {}
         self._running: set[UnifiedLog] = set()
         self._waiting: dict[UnifiedLog, list[tuple[int, Done]]] = {}
 
     @property
     def is_idle(self) -> bool:
-        return not self._queue and not self._running
+        return not self._queue and not self._jobs
 
     def request(self, log: UnifiedLog, done: Done | None = None) -> None:
         """Have all that was appended to a log so far made durable."""
@@ -54,47 +85,59 @@ class Flusher:
         self._queue[log] = None
         self._start()
 
+    def tick(self) -> None:
+        """Finish what has ended without being able to say so."""
+        for job in list(self._jobs):
+            if job.has_ended:
+                self._finish(job)
+
     def _start(self) -> None:
         """Give what waits to the threads that are free."""
         ready = [log for log in self._queue if log not in self._running]
-        while ready and self._free:
+        while ready and len(self._jobs) < self._parallel:
             share = -(-len(ready) // self._parallel)
             mine, ready = ready[:share], ready[share:]
-            flushes = []
-            for log in mine:
-                del self._queue[log]
-                if log.offline is None:
-                    flushes.append((log, log.begin_flush()))
-                    self._running.add(log)
-                else:
-                    self._answer(log)
-            if flushes:
-                self._free -= 1
-                self._submit(partial(self._run, flushes))
+            self._begin(mine)
 
-    def _run(self, flushes: Sequence[tuple[UnifiedLog, Flush]]) -> None:
-        """In a thread."""
-        outcomes: list[Exception | None] = []
-        for _, flush in flushes:
+    def _begin(self, logs: Iterable[UnifiedLog]) -> None:
+        flushes = []
+        for log in logs:
+            del self._queue[log]
             try:
-                flush.run()
-                outcomes.append(None)
-            except Exception as error:
-                outcomes.append(error)
-        self._call(partial(self._finish, flushes, outcomes))
+                flushes.append((log, log.begin_flush()))
+            except StorageError as error:
+                self._tell_all(log, error)
+        if flushes:
+            self._run(_Job(flushes, self._finish))
 
-    def _finish(
-        self, flushes: Sequence[tuple[UnifiedLog, Flush]], outcomes: Sequence[Exception | None]
-    ) -> None:
-        self._free += 1
-        for (log, flush), error in zip(flushes, outcomes, strict=True):
-            self._running.discard(log)
+    def _run(self, job: _Job) -> None:
+        self._jobs.append(job)
+        self._running.update(log for log, _ in job.flushes)
+        try:
+            self._submit(partial(job.run, self._call))
+        except Exception as error:
+            why = f"cannot be synced now: {error or type(error).__name__}"
+            logger.error("%d logs %s", len(job.flushes), why)
+            self._forget(job)
+            for log, flush in job.flushes:
+                log.postpone_flush(flush)
+                self._tell_all(log, StorageError(log.directory, why))
+
+    def _forget(self, job: _Job) -> None:
+        self._jobs.remove(job)
+        self._running.difference_update(log for log, _ in job.flushes)
+
+    def _finish(self, job: _Job) -> None:
+        if job not in self._jobs:
+            return
+        self._forget(job)
+        for (log, flush), error in zip(job.flushes, job.outcomes, strict=True):
             if error is None:
                 log.finish_flush(flush)
+                self._answer(log)
             else:
-                log.abandon_flush(error)
-        for log, _ in flushes:
-            self._answer(log)
+                refusal = log.abandon_flush(flush, error)
+                self._tell_all(log, refusal if isinstance(refusal, StorageError) else log.offline)
         self._start()
 
     def _answer(self, log: UnifiedLog) -> None:
@@ -109,5 +152,16 @@ class Flusher:
         if remaining:
             self._waiting[log] = remaining
             self._queue[log] = None
-        for _, done in answered:
-            done(log.offline)
+        _tell(answered, log.offline)
+
+    def _tell_all(self, log: UnifiedLog, error: StorageError | None) -> None:
+        _tell(self._waiting.pop(log, []), error)
+
+
+def _tell(waiting: Iterable[tuple[int, Done]], error: StorageError | None) -> None:
+    """One who fails must not keep it from the others."""
+    for _, done in waiting:
+        try:
+            done(error)
+        except Exception:
+            logger.exception("a bug in the broker, met by an acknowledgement")

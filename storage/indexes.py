@@ -29,6 +29,7 @@ from contextlib import suppress
 from struct import Struct
 from typing import Any, ClassVar, NamedTuple
 
+from storage.descriptors import exhausted, is_exhausted
 from storage.errors import CorruptIndex
 from storage.files import File, Files, parent
 
@@ -84,6 +85,7 @@ class _Index:
 
     _entry: ClassVar[Struct]
     _preallocated: ClassVar[bool] = True
+    _is_hint: ClassVar[bool] = True
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
@@ -124,12 +126,25 @@ class _Index:
             file.append((self._tail,))
             self._tail = bytearray()
 
-    def sync(self) -> None:
-        """Make durable what was flushed, and the file's name. May be called from another thread."""
-        if self._created:
-            self._files.sync_dir(parent(self.path))
-            self._created = False
+    def flush_if_possible(self) -> None:
+        """As `flush`; but while no file can be opened, the entries go on waiting in memory."""
+        try:
+            self.flush()
+        except OSError as error:
+            if not is_exhausted(error):
+                raise
+
+    def sync(self, *, name: bool = True) -> None:
+        """Make durable what was flushed, and the file's name. May be called from another thread.
+
+        Without `name` the caller syncs the directory.
+        """
         file = self._file
+        is_new, self._created = self._created, False
+        if is_new and name:
+            self._files.sync_dir(parent(self.path))
+        if is_new and file is not None and not file.is_unsynced:
+            return  # it is empty
         if file is not None:
             with suppress(ValueError):
                 file.sync()
@@ -154,6 +169,8 @@ class _Index:
         if self._files.exists(self.path):
             self._files.rename(self.path, path)
         self.path = path
+        if self._file is not None:
+            self._file.path = path
 
     def remove(self) -> None:
         """Drop every entry and remove the file, where there is one."""
@@ -200,6 +217,7 @@ class _Index:
         if self._file is None or not self._writable:
             self._created = self._created or not self._files.exists(self.path)
             file = self._files.open(self.path, create=True)
+            file.is_hint = self._is_hint
             self._release()
             self._file, self._writable = file, True
         return self._file
@@ -375,7 +393,7 @@ class OffsetIndex(_BoundedIndex):
         if not 0 <= relative <= MAX_RELATIVE_OFFSET:
             raise self._overflow(offset)
         if len(self._tail) >= PAGE:
-            self.flush()
+            self.flush_if_possible()
         self._tail += _OFFSET_ENTRY.pack(relative, position)
         self._entries = entries + 1
         self._last_offset = offset
@@ -456,7 +474,7 @@ class TimeIndex(_BoundedIndex):
         if not 0 <= relative <= MAX_RELATIVE_OFFSET:
             raise self._overflow(offset)
         if len(self._tail) >= PAGE:
-            self.flush()
+            self.flush_if_possible()
         self._tail += _TIME_ENTRY.pack(timestamp, relative)
         self._entries = entries + 1
         self._last_timestamp = timestamp
@@ -501,6 +519,7 @@ class TransactionIndex(_Index):
 
     _entry = _TRANSACTION_ENTRY
     _preallocated = False
+    _is_hint = False
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
         super().__init__(files, path)
@@ -513,7 +532,13 @@ class TransactionIndex(_Index):
             raise ValueError(f"{self.path}: {transaction} does not come after {self._entry_at(entries - 1)}")
         self._tail += _TRANSACTION_ENTRY.pack(0, *transaction)
         self._entries += 1
-        self.flush()
+        self.flush_if_possible()
+
+    def sync(self, *, name: bool = True) -> None:
+        """Not while an entry waits in memory: the owner of the log has to write it first."""
+        if self._tail:
+            raise exhausted(self.path)
+        super().sync(name=name)
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
         """Those that overlap [fetch_offset, upper_bound), and whether later segments need not be asked."""

@@ -13,6 +13,8 @@ Rules:
   again from the files when it is next loaded. So there is nothing to undo, and nothing half-written is
   ever served. A full disk is no exception; this is also what Kafka does, per directory instead of per
   log.
+- Having no descriptor left is no error of the disk: what cannot be begun for want of one is refused with
+  OutOfDescriptors, and the log goes on. Only in the middle of a change it has to go offline.
 - A log that is offline raises the StorageError it went offline with, from every method. Others go on.
 - `recovery_point` says up to where everything is durable: batches, what the indexes make of them, leader
   epochs and file names. Only a finished flush raises it. What lies above is read again after a crash.
@@ -36,7 +38,8 @@ from typing import NamedTuple
 from storage import appending, reading, retention, timestamps, truncation
 from storage.appending import Run
 from storage.checkpoints import write_leader_epochs, write_partition_metadata
-from storage.errors import LogDirectoryFailed, StorageError
+from storage.descriptors import is_exhausted
+from storage.errors import LogDirectoryFailed, OutOfDescriptors, StorageError
 from storage.files import Buffer, Files
 from storage.indexes import MAX_RELATIVE_OFFSET
 from storage.invariants import InvariantBroken, invariant
@@ -113,6 +116,8 @@ class UnifiedLog:
         """Renamed segments, and when to remove them."""
         self.is_changed = False
         """Whether closing has something to write."""
+        self.is_closed = False
+        """Whether it has done so."""
         self._snapshot_size = segments.active.size
         """The size of the active segment when the last snapshot was taken."""
         self._checkpointed_offset = log_end_offset
@@ -214,8 +219,10 @@ class UnifiedLog:
         if self.offline is not None:
             raise self.offline
 
-    def fail(self, error: BaseException) -> BaseException:
-        """Go offline, for good; what to raise."""
+    def fail(self, error: BaseException, *, half_done: bool = False) -> BaseException:
+        """Go offline, for good; what to raise. For want of a descriptor only if something is `half_done`."""
+        if isinstance(error, OutOfDescriptors) or (is_exhausted(error) and not half_done):
+            return OutOfDescriptors.of(error, self.directory)
         if self.offline is None:
             if isinstance(error, StorageError):
                 self.offline = error
@@ -261,6 +268,10 @@ class UnifiedLog:
             fits = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
             self.roll(now_ms, self.log_end_offset if fits else first_offset)
             active, used = self.segments.active, 0
+            try:
+                active.prepare()
+            except OSError as error:
+                raise self.fail(error) from error
         if not used:
             active.first_timestamp = max_timestamp
         return rolls
@@ -332,6 +343,10 @@ class UnifiedLog:
     # -- making durable
 
     @property
+    def is_being_flushed(self) -> bool:
+        return self._flushes_running > 0
+
+    @property
     def has_rolled(self) -> bool:
         """Whether there is more to flush than the active segment."""
         return bool(self.unsynced)
@@ -339,16 +354,19 @@ class UnifiedLog:
     def begin_flush(self) -> Flush:
         """What would make everything appended so far durable; to be run, and then finished or abandoned."""
         self.check_online()
+        active = self.segments.active
+        try:
+            log_file = active.file
+            active.transaction_index.flush()  # an entry may have had to wait
+        except OSError as error:
+            raise self.fail(error) from error
         targets, self.unsynced = self.unsynced, []
         epochs = self.leader_epochs
         if epochs.dirty:
             write = partial(write_leader_epochs, self.files, epochs.path, epochs.entries)
             targets.append(partial(self.write_while_online, write))
             epochs.dirty = False
-        try:
-            targets.append(self.segments.active.file.sync)
-        except OSError as error:
-            raise self.fail(error) from error
+        targets.append(log_file.sync)
         self._flushes_running += 1
         return Flush(self.log_end_offset, self.generation, tuple(targets))
 
@@ -358,10 +376,21 @@ class UnifiedLog:
         if flush.generation == self.generation and flush.offset > self.recovery_point:
             self.recovery_point = flush.offset
 
-    def abandon_flush(self, error: BaseException) -> BaseException:
-        """It failed. Nobody may try again: the kernel has forgotten what it could not write."""
-        self._flushes_running -= 1
+    def abandon_flush(self, flush: Flush, error: BaseException) -> BaseException:
+        """It failed. Nobody may try again: the kernel has forgotten what it could not write.
+
+        Unless it was not even tried, as no file could be opened.
+        """
+        if is_exhausted(error):
+            self.postpone_flush(flush)
+        else:
+            self._flushes_running -= 1
         return self.fail(error)
+
+    def postpone_flush(self, flush: Flush) -> None:
+        """It was not run, or not to its end: the next one has to do it."""
+        self._flushes_running -= 1
+        self.unsynced[:0] = flush.targets
 
     def flush(self) -> None:
         """Make everything appended so far durable, here and now."""
@@ -369,7 +398,7 @@ class UnifiedLog:
         try:
             flush.run()
         except BaseException as error:
-            raise self.abandon_flush(error) from error
+            raise self.abandon_flush(flush, error) from error
         self.finish_flush(flush)
 
     def checkpoint(self) -> None:
@@ -419,7 +448,7 @@ class UnifiedLog:
         self._deleted = remaining
 
     def _take_snapshot(self) -> None:
-        path = self.producers.take_snapshot(sync=False)
+        path = self.producers.take_snapshot()
         if path is not None:
             self.unsynced.append(partial(self._sync_snapshot, path))
 
@@ -452,14 +481,21 @@ class UnifiedLog:
         invariant(not self._flushes_running, "no flush is running when a log is closed")
         try:
             if self.is_changed:
-                self.segments.active.finish()
-                self.unsynced.append(self.segments.active.sync)
-                self.flush()
-                self.leader_epochs.flush()
-                self.producers.take_snapshot()
+                self._make_all_durable()
         except OSError as error:
             raise self.fail(error) from error
         self.release()
+        self.is_closed = True
+
+    def _make_all_durable(self) -> None:
+        """With as few syncs as it takes. A snapshot needs none: one that a power cut tears is not used."""
+        active = self.segments.active
+        active.finish()
+        if self.recovery_point < self.log_end_offset or self.unsynced or self.leader_epochs.dirty:
+            self.flush()
+        active.sync_indexes()
+        self.producers.take_snapshot()
+        self.files.sync_dir(self.directory)
 
     def release(self) -> None:
         """Close all files, as they are."""

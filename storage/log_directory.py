@@ -17,6 +17,7 @@ Rules:
   log start offsets logs begin with their first segment, without high watermarks they wait for what the
   replicas say.
 - When the disk refuses a checkpoint or the directory itself, the directory fails, and its logs with it.
+  Having no descriptor left is no refusal by the disk: what was to be done is not done now.
 - What is to be deleted gets another name first, durably, and is forgotten by the checkpoints: a topic of
   the same name must not inherit anything.
 """
@@ -39,7 +40,8 @@ from storage.checkpoints import (
     RECOVERY_POINTS,
     TopicPartition,
 )
-from storage.errors import CorruptCheckpoint, LogDirectoryFailed, StorageError
+from storage.descriptors import is_exhausted
+from storage.errors import CorruptCheckpoint, LogDirectoryFailed, OutOfDescriptors, StorageError
 from storage.files import Files, Lock, parent
 from storage.log import UnifiedLog
 
@@ -136,7 +138,10 @@ class LogDirectory:
         return f"<LogDirectory {self.path}, {len(self.logs)} logs>"
 
     def open(self) -> None:
-        """Take the lock and read what the last broker left. DirectoryLocked where another one runs."""
+        """Take the lock and read what the last broker left. DirectoryLocked where another one runs.
+
+        OutOfDescriptors where there are too few even for this.
+        """
         try:
             self._make()
             self._lock = self.files.lock(f"{self.path}/{LOCK}")
@@ -148,7 +153,13 @@ class LogDirectory:
                 if name.endswith(".tmp"):
                     self.files.remove(f"{self.path}/{name}")
         except OSError as error:
-            self.fail(error)
+            self.fail_at_start(error)
+
+    def fail_at_start(self, error: OSError) -> None:
+        """Go on without the directory; but a broker that has too few descriptors is not to start."""
+        refusal = self.fail(error)
+        if self.offline is None:
+            raise refusal from error
 
     def _make(self) -> None:
         """A power cut must not take the directory itself. (Not everybody may sync what is above it.)"""
@@ -165,7 +176,11 @@ class LogDirectory:
         return self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_offsets
 
     def fail(self, error: OSError) -> StorageError:
-        """The directory, and every log in it, goes offline."""
+        """The directory, and every log in it, goes offline; not because too many files are open."""
+        if is_exhausted(error):
+            refusal = OutOfDescriptors.of(error, self.path)
+            logger.warning("%s", refusal)
+            return refusal
         if self.offline is None:
             self.offline = LogDirectoryFailed.from_os_error(error, self.path)
             logger.error("Data directory %s goes offline: %s", self.path, self.offline)

@@ -23,6 +23,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -31,10 +32,10 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from storage.checkpoints import TopicPartition
-from storage.errors import LogDirectoryFailed, StorageError
+from storage.descriptors import is_exhausted
+from storage.errors import LogDirectoryFailed, OutOfDescriptors, StorageError
 from storage.files import Files
 from storage.flusher import Flusher
-from storage.invariants import invariant
 from storage.log import UnifiedLog
 from storage.log_config import LogConfig
 from storage.log_directory import (
@@ -51,6 +52,10 @@ from storage.retention import expire, remove_expired_segments
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+CLOSERS = 4
+"""Threads that close logs side by side."""
+FOREVER_S = 1e9
 
 
 class Submit(Protocol):
@@ -138,10 +143,13 @@ class LogManager:
         try:
             for directory in self.directories:
                 directory.open()
+            self._open_all(now_ms, progress)
         except StorageError:
             for directory in self.directories:
                 directory.release()
             raise
+
+    def _open_all(self, now_ms: int, progress: Callable[[int, int], object]) -> None:
         opening = [
             (directory, topic_partition, self._open(directory, topic_partition, now_ms))
             for directory in self.online
@@ -162,7 +170,7 @@ class LogManager:
         try:
             names = directory.names()
         except OSError as error:
-            directory.fail(error)
+            directory.fail_at_start(error)
             return []
         for name in names:
             path = f"{directory.path}/{name}"
@@ -206,6 +214,8 @@ class LogManager:
             self._break(directory, topic_partition, error)
             return
         except OSError as error:
+            if is_exhausted(error):
+                raise OutOfDescriptors.of(error, path) from error
             self._break(directory, topic_partition, LogDirectoryFailed.from_os_error(error, path))
             return
         other = self._places.get(topic_partition)
@@ -261,7 +271,9 @@ class LogManager:
             try:
                 made = self._making(directory, topic_partition, topic_id, now_ms)()
             except OSError as error:
-                directory.fail(error)
+                refusal = directory.fail(error)
+                if directory.offline is None:
+                    raise refusal from error
             else:
                 return self._keep(directory, topic_partition, made)
         return log
@@ -305,15 +317,20 @@ class LogManager:
                 making = self._making(directory, topic_partition, topic_id, now_ms)
                 makings.append((topic_partition, directory, making))
 
+        made: dict[TopicPartition, tuple[LogDirectory, UnifiedLog]] = {}
+        were_made = partial(self._were_made, made, done)
+
         def make() -> None:
-            made: dict[TopicPartition, tuple[LogDirectory, UnifiedLog]] = {}
-            for topic_partition, directory, making in makings:
-                with suppress(OSError, StorageError):
-                    made[topic_partition] = directory, making()
-            self._call(partial(self._were_made, made, done))
+            try:
+                for topic_partition, directory, making in makings:
+                    with suppress(OSError, StorageError):
+                        made[topic_partition] = directory, making()
+            finally:
+                self._call(were_made)
 
         self._makings += 1
-        self._submit(make)
+        if not self._try_to_submit(make):
+            self._call(were_made)
 
     def _were_made(
         self, made: Mapping[TopicPartition, tuple[LogDirectory, UnifiedLog]], done: Callable[[], object]
@@ -321,6 +338,15 @@ class LogManager:
         self._makings -= 1
         self._made.update(made)
         done()
+
+    def _try_to_submit(self, function: Callable[[], None]) -> bool:
+        """Whether a thread has it. If not, the log says why, and it has to be tried again."""
+        try:
+            self._submit(function)
+        except Exception as error:
+            logger.error("There is no thread for work on the logs: %s", error or type(error).__name__)
+            return False
+        return True
 
     @property
     def is_busy(self) -> bool:
@@ -414,6 +440,7 @@ class LogManager:
         if self._is_due("high watermarks", self._intervals.high_watermarks_ms, now_ms):
             self._checkpoint_later(lambda directory: directory.high_watermarks)
         self._remove_deleted(now_ms)
+        self.flusher.tick()
         self._flush_what_is_due(now_ms)
 
     def _is_due(self, what: str, interval_ms: int, now_ms: int) -> bool:
@@ -445,7 +472,7 @@ class LogManager:
         for directory in self.online:
             write = which(directory).writing(directory.logs, directory.broken)
             if write is not None:
-                self._submit(partial(self._write, directory, write))
+                self._try_to_submit(partial(self._write, directory, write))
 
     def _write(self, directory: LogDirectory, write: Callable[[], None]) -> None:
         try:
@@ -458,39 +485,80 @@ class LogManager:
         remaining: list[tuple[LogDirectory, str, int | None]] = []
         for directory, path, due_ms in self._removals:
             due_ms = now_ms + self._file_delete_delay_ms if due_ms is None else due_ms
-            if due_ms > now_ms:
+            remove = partial(self._write, directory, partial(self.files.remove_tree, path))
+            if due_ms > now_ms or (directory.offline is None and not self._try_to_submit(remove)):
                 remaining.append((directory, path, due_ms))
-            elif directory.offline is None:
-                self._submit(partial(self._write, directory, partial(self.files.remove_tree, path)))
         self._removals = remaining
 
     def _flush_what_is_due(self, now_ms: int) -> None:
-        """Logs whose topic asks for it, and those that have rolled: what is behind them need not wait."""
+        """Logs whose topic asks for it, and those that have rolled: what is behind them need not wait.
+
+        All, when descriptors are scarce: a file that is synced already can be closed at once.
+        """
+        needs_descriptors = self.files.descriptors.wants_syncs
         for log in self:
             flushed_ms = self._flushed_ms.setdefault(log.name, now_ms)
-            if log.has_rolled or now_ms - flushed_ms >= log.config.flush_ms:
+            if needs_descriptors or log.has_rolled or now_ms - flushed_ms >= log.config.flush_ms:
                 self._flushed_ms[log.name] = now_ms
                 self.flusher.request(log)
 
     # -- the end
 
-    def close(self, broker_epoch: int = -1) -> None:
-        """Close every log and leave a note that it was done. Not while anything `is_busy`."""
-        invariant(not self.is_busy, "no log is flushed or made when the logs are closed")
+    def close(self, broker_epoch: int = -1, time_left_s: Callable[[], float] = lambda: FOREVER_S) -> None:
+        """Close every log and leave a note that it was done.
+
+        When no time is left, the others stay as after a crash: the log says how many, and there is no note.
+        """
         for _, log in self._made.values():
             log.release()
         self._made.clear()
-        closing = [
-            (directory, [self._submit(log.close) for log in directory.logs.values() if log.offline is None])
+        queue = deque(log for log in self if log.offline is None)
+        closing = partial(_close_in_turn, queue, time_left_s)
+        _wait_for([self._submit_or_run(closing) for _ in range(CLOSERS)], time_left_s)
+        ending = [
+            self._submit_or_run(partial(self._close_directory, directory, broker_epoch))
             for directory in self.directories
         ]
-        for directory, futures in closing:
-            for future in futures:
-                with suppress(StorageError):
-                    future.result()
-            broken = directory.broken or any(log.offline for log in directory.logs.values())
-            with suppress(StorageError):
-                directory.close(clean=not broken, broker_epoch=broker_epoch)
+        _wait_for(ending, time_left_s)
+
+    def _close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
+        left = sum(not log.is_closed for log in directory.logs.values())
+        if left:
+            logger.error(
+                "%d of %d logs in %s could not be closed; the next start will recover them",
+                left,
+                len(directory.logs),
+                directory.path,
+            )
+        with suppress(StorageError):
+            directory.close(clean=not left and not directory.broken, broker_epoch=broker_epoch)
+
+    def _submit_or_run(self, function: Callable[[], None]) -> Future[None]:
+        try:
+            return self._submit(function)
+        except Exception as error:
+            logger.error("There is no thread to close logs: %s", error or type(error).__name__)
+            return _at_once(function)
+
+
+def _close_in_turn(queue: deque[UnifiedLog], time_left_s: Callable[[], float]) -> None:
+    """In a thread, beside others that take from the same queue."""
+    while time_left_s() > 0:
+        try:
+            log = queue.popleft()
+        except IndexError:
+            return
+        if not log.is_being_flushed:
+            with suppress(StorageError):  # whether it was closed is asked later
+                log.close()
+
+
+def _wait_for(futures: Iterable[Future[None]], time_left_s: Callable[[], float]) -> None:
+    for future in futures:
+        try:
+            future.result(max(0.0, time_left_s()))
+        except TimeoutError:
+            logger.error("A thread does not come to an end; what it was doing is left as it is")
 
 
 def _at_once(function: Callable[[], T]) -> Future[T]:

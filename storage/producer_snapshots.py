@@ -120,15 +120,6 @@ class Snapshots:
             self.offsets = sorted([*self.offsets, offset])
         return path
 
-    def sync(self, path: str) -> None:
-        """Make a snapshot durable."""
-        file = self._files.open(path, read_only=True)
-        try:
-            file.sync()
-        finally:
-            file.close()
-        self._files.sync_dir(self.directory)
-
     def remove(self, *offsets: int) -> None:
         for offset in offsets:
             self.offsets.remove(offset)

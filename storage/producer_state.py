@@ -428,10 +428,10 @@ class ProducerState:
     def latest_snapshot_offset(self) -> int | None:
         return self._snapshots.offsets[-1] if self._snapshots.offsets else None
 
-    def take_snapshot(self, *, sync: bool = True) -> str | None:
+    def take_snapshot(self) -> str | None:
         """Write a snapshot at `map_end_offset` and return its path; None where there is one already.
 
-        Without `sync` it may be lost or torn in a crash: then the replay is longer.
+        It may be lost or torn in a crash: then the replay is longer.
         """
         offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
@@ -439,8 +439,6 @@ class ProducerState:
         entries = [self.producers[producer_id].to_snapshot() for producer_id in sorted(self.producers)]
         path = self._snapshots.write(offset, entries)
         self._last_snapshot_offset = offset
-        if sync:
-            self._snapshots.sync(path)
         return path
 
     def remove_snapshots_before(self, offset: int) -> None:

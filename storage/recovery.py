@@ -1,5 +1,7 @@
 """Opening the log in a directory, whatever state it was left in.
 
+Whoever is given a log finds its files closed: thousands can be recovered, or made, with few of them open.
+
 After a clean shutdown nothing is read but the names and sizes of the files, the leader epochs and the
 latest producer snapshot: the log ends at its recovery point. (The first use of the active segment makes
 sure of it.)
@@ -91,6 +93,7 @@ def create_log(
     log.unsynced.append(partial(files.sync_dir, directory))
     log.unsynced.append(partial(files.sync_dir, parent(directory)))
     log.is_changed = True
+    log.release()
     return log
 
 
@@ -120,6 +123,7 @@ def load_log(
     opening.find_segments()
     log = opening.log(topic, partition, opening.recover(recovery_point or 0))
     log.is_changed = True
+    log.release()
     return log
 
 

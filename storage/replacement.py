@@ -57,7 +57,7 @@ def replace(log: UnifiedLog, new: Sequence[LogSegment], old: Sequence[LogSegment
             segment.rename("", sync=True)
         log.files.sync_dir(log.directory)
     except BaseException as error:
-        raise log.fail(error) from error
+        raise log.fail(error, half_done=True) from error
 
 
 def finish_replacements(files: Files, directory: str, config: LogConfig) -> None:

@@ -240,6 +240,11 @@ class LogSegment:
         for index in self._indexes():
             index.sync()
 
+    def sync_indexes(self) -> None:
+        """Make them durable, but for their names."""
+        for index in self._indexes():
+            index.sync(name=False)
+
     def release(self) -> None:
         """Give the descriptors back; the next use opens the files again."""
         if self._file is not None:
@@ -253,6 +258,8 @@ class LogSegment:
         old = self.path
         self._suffix = suffix
         self._files.rename(old, self.path)
+        if self._file is not None:
+            self._file.path = self.path
         if sync:
             self._files.sync_dir(self.directory)
         self.offset_index.rename(self.path_of(".index"))
@@ -282,6 +289,15 @@ class LogSegment:
             _, header = next(headers(self.file, 0, self.size, HEADER_SIZE))
             first = self.first_timestamp = header.max_timestamp
         return max_timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    def prepare(self) -> None:
+        """Open what appending needs, so that it does not fail half-way for want of a descriptor."""
+        if self._largest_timestamp is None:
+            self._load_largest_timestamp()
+        file = self._file or self._open()
+        if file.descriptor < 0:
+            file.open_again()
+        self._files.descriptors.appending_to = file
 
     def append(self, buffers: Sequence[Buffer], written: Iterable[tuple[int, int, int]]) -> None:
         """Write buffers that are whole batches, each described by (size, last offset, largest timestamp)."""

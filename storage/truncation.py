@@ -40,7 +40,7 @@ def truncate_to(log: UnifiedLog, offset: int, now_ms: int) -> bool:
         log.segments.reload_producers(log.producers, end, end, now_ms)
         log.producers.high_watermark_updated(log.high_watermark)
     except BaseException as error:
-        raise log.fail(error) from error
+        raise log.fail(error, half_done=True) from error
     return True
 
 
@@ -57,7 +57,7 @@ def truncate_fully_and_start_at(log: UnifiedLog, offset: int, now_ms: int) -> No
         log.producers.truncate_fully_and_start_at(offset)
         log.set_offsets(offset, offset, offset)
     except BaseException as error:
-        raise log.fail(error) from error
+        raise log.fail(error, half_done=True) from error
 
 
 def _remove_from_end(log: UnifiedLog, offset: int) -> None:

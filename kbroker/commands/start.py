@@ -73,7 +73,7 @@ def serve(configuration: Configuration, listeners: Listeners) -> None:
     from kbroker.broker import run
     from kbroker.configuration.layers import warnings
     from kbroker.log_output import start_logging
-    from kbroker.open_files import raise_the_limit
+    from kbroker.open_files import FEWEST, most_connections, most_log_files, raise_the_limit
 
     values = configuration.broker
     start_logging(values.kbroker_log_level, values.kbroker_log_format)
@@ -81,8 +81,16 @@ def serve(configuration: Configuration, listeners: Listeners) -> None:
     for warning in warnings(configuration.static):
         logger.warning("%s", warning)
     open_files = raise_the_limit()
+    if open_files < FEWEST:
+        raise OSError(f"ulimit -n is {open_files}: a broker needs at least {FEWEST} open files")
     if open_files < FEW_OPEN_FILES:
-        logger.warning("no more than %d files and connections can be open: see ulimit -n", open_files)
+        logger.warning(
+            "no more than %d files and connections can be open: see ulimit -n; "
+            "clients get at most %d of them, logs keep %d files open",
+            open_files,
+            most_connections(),
+            most_log_files(),
+        )
 
     def ready(broker: Broker) -> None:
         logger.info("%s", banner(broker))

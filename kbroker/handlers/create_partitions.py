@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from controller import events
 from kbroker.context import Context, Parked
+from kbroker.open_files import check_that_one_is_left
 from wire.api.create_partitions import CreatePartitionsRequest
 
 if TYPE_CHECKING:
@@ -16,4 +17,5 @@ if TYPE_CHECKING:
 
 
 def create_partitions(broker: Broker, context: Context, request: CreatePartitionsRequest) -> Parked:
+    check_that_one_is_left(broker.logs.files.descriptors)
     return broker.ask_controller(events.CreatePartitions(request))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.context import Context, Parked
+from kbroker.open_files import check_that_one_is_left
 from wire.api.create_topics import CreateTopicsRequest
 
 if TYPE_CHECKING:
@@ -16,4 +17,5 @@ if TYPE_CHECKING:
 
 
 def create_topics(broker: Broker, context: Context, request: CreateTopicsRequest) -> Parked:
+    check_that_one_is_left(broker.logs.files.descriptors)
     return broker.ask_to_create(request)

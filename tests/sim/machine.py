@@ -59,8 +59,9 @@ class SimulatedMachine(Machine):
         self._process.loop.call_later(self.random.random() * SLOWEST_THREAD_S, work.run)
         return work
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float) -> bool:
         """There is nothing to end."""
+        return True
 
     def files(self, *, durable: bool, sync: Sync = sync_data) -> Files:
         return self._disk

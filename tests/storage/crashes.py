@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tests.storage.simulated_disk import PowerCut, SimulatedDisk
+from tests.storage.simulated_disk import SimulatedDisk
+from tests.storage.simulated_files import PowerCut
 from tests.storage.simulated_nodes import Outcome
 
 

@@ -35,6 +35,8 @@ What it models, and what the code above may therefore not assume:
 
 - Capacity, if given: beyond so many bytes in all files ENOSPC, with a part written.
 
+- Descriptors. The nth opening of a file or directory, or any after it, finds none left.
+
 - No time of its own: files are stamped with `now_ms`, which the test sets.
 
 Operations that only read have no number, but can fail, too. `replace` and `remove_tree` are made of the
@@ -49,58 +51,27 @@ import os
 import random
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from collections.abc import Iterator
 from typing import NoReturn
 
+from storage.descriptors import Descriptors
 from storage.errors import DirectoryLocked
 from storage.files import Buffer, File, Lock, Names, parent
+from tests.storage.simulated_files import Fault, PowerCut, SimulatedFile, SimulatedLock
 from tests.storage.simulated_nodes import (
     DirectoryNode,
     FileNode,
     NameChange,
     Node,
     Outcome,
-    Write,
     assign,
     contents_after,
     directory_after,
     names_after,
 )
 
-READING = frozenset({"open", "read", "list", "stat"})
 HISTORY = 500
 UNLIMITED = 1 << 40
-
-
-class PowerCut(BaseException):
-    """The machine is off."""
-
-
-@dataclass(eq=False)
-class Fault:
-    """Operations that match fail: `times` times (None: for ever), once `after_bytes` were let through.
-
-    `kind` is one of those in `history`; "open", "read", "list", "stat", which change nothing; "mutation" for
-    all that change something; or "any". `path` is a pattern.
-    """
-
-    error: int
-    kind: str = "mutation"
-    path: str = "*"
-    from_operation: int = 0
-    after_bytes: int = 0
-    times: int | None = 1
-    leaves_part: bool = False
-
-    def matches(self, kind: str, path: str, operation: int) -> bool:
-        return (
-            self.times != 0
-            and (self.kind in (kind, "any") or (self.kind == "mutation" and kind not in READING))
-            and operation >= self.from_operation
-            and fnmatchcase(path, self.path)
-        )
 
 
 class SimulatedDisk:
@@ -121,6 +92,10 @@ class SimulatedDisk:
         self._pending: list[NameChange] = []
         self._locked: set[str] = set()
         self._powered = Power(self)
+        self.descriptors = Descriptors()
+        self.openings = 0
+        """How often something was opened, if only for a moment."""
+        self._exhausted_from = UNLIMITED
 
     # -- what tests do to it
 
@@ -136,6 +111,7 @@ class SimulatedDisk:
         """The process is gone, and another may begin on this disk."""
         self._process += 1
         self._locked.clear()
+        self.descriptors = Descriptors(self.descriptors.most)
 
     def fail(
         self,
@@ -160,6 +136,16 @@ class SimulatedDisk:
     def heal(self) -> None:
         """No more faults."""
         self._faults.clear()
+        self._exhausted_from = UNLIMITED
+
+    def run_out_of_descriptors(self, at: int) -> None:
+        """From the opening number `at` on (from 0), nothing can be opened until `heal`."""
+        self._exhausted_from = at
+
+    def count_opening(self, path: str) -> None:
+        self.openings += 1
+        if self.openings > self._exhausted_from:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
 
     @property
     def is_failing(self) -> bool:
@@ -223,7 +209,11 @@ class SimulatedDisk:
     # -- Files
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        return self.descriptors.with_room(lambda: self._open(path, create, read_only))
+
+    def _open(self, path: str, create: bool, read_only: bool) -> SimulatedFile:
         with self._powered:
+            self.count_opening(path)
             node = self._find(path)
             if node is None and create:
                 with self._mutation("create", path):
@@ -239,6 +229,7 @@ class SimulatedDisk:
 
     def read(self, path: str) -> bytes:
         with self._powered:
+            self.count_opening(path)
             self._check("read", path)
             return bytes(self._file(path).contents)
 
@@ -270,6 +261,7 @@ class SimulatedDisk:
 
     def list(self, path: str) -> Names:
         with self._powered:
+            self.count_opening(path)
             self._check("list", path)
             return sorted(self._directory(path).names)
 
@@ -319,6 +311,7 @@ class SimulatedDisk:
     def sync_dir(self, path: str) -> None:
         with self._powered:
             directory = self._directory(path)
+            self.count_opening(path)
             with self._mutation("sync_dir", path, takes_effect=False):
                 touched = {id(directory)}
                 chosen: deque[NameChange] = deque()
@@ -450,124 +443,6 @@ class Mutation:
     def _cut_power(self) -> NoReturn:
         self._disk.powered_off = True
         raise PowerCut(str(self._disk.history[-1]))
-
-
-class SimulatedPart:
-    """A stretch of a file."""
-
-    def __init__(self, file: SimulatedFile, position: int, length: int) -> None:
-        self._file, self._position, self._length = file, position, length
-
-    def __len__(self) -> int:
-        return self._length
-
-    def read(self) -> bytes:
-        return self._file.read(self._position, self._length)
-
-    def send(self, descriptor: int) -> int:
-        sent = os.write(descriptor, self.read())
-        self._position, self._length = self._position + sent, self._length - sent
-        return sent
-
-
-class SimulatedFile:
-    """An open file."""
-
-    def __init__(self, disk: SimulatedDisk, path: str, node: FileNode, *, read_only: bool) -> None:
-        self.path = path
-        self.size = len(node.contents)
-        self._disk = disk
-        self._node = node
-        self._read_only = read_only
-        self._process = disk._process
-        self._closed = False
-        self._sync_error: OSError | None = None
-
-    def append(self, buffers: Sequence[Buffer]) -> int:
-        data = b"".join(buffers)
-        disk = self._disk
-        with disk._powered:
-            self._check_writable()
-            position = self.size
-            with disk._mutation("append", self.path):
-                fault, allowed = self._allowance(len(data))
-                self._node.write(Write(position, data[:allowed]), disk.now_ms)
-                if fault is not None:
-                    if not fault.leaves_part:
-                        self._node.write(Write(position, None), disk.now_ms)
-                    disk._raise(fault, self.path)
-                self.size = position + len(data)
-            return position
-
-    def _allowance(self, size: int) -> tuple[Fault | None, int]:
-        """The fault that stops this write, and how many bytes get through before it."""
-        disk = self._disk
-        room = size if disk.capacity is None else disk.capacity - disk._used()
-        if room < size:
-            return Fault(errno.ENOSPC), max(0, room)
-        for fault in disk._faults:
-            if fault.matches("append", self.path, disk.operations):
-                if fault.after_bytes < size or not fault.after_bytes:
-                    return fault, fault.after_bytes
-                fault.after_bytes -= size
-        return None, size
-
-    def read(self, position: int, length: int) -> bytes:
-        with self._disk._powered:
-            self._check_open()
-            self._disk._check("read", self.path)
-            return bytes(self._node.contents[position : position + length])
-
-    def truncate(self, size: int) -> None:
-        with self._disk._powered:
-            self._check_writable()
-            if size > self.size:
-                raise ValueError(f"{self.path} cannot be cut to {size}: it has {self.size} bytes")
-            with self._disk._mutation("truncate", self.path):
-                self._node.write(Write(size, None), self._disk.now_ms)
-                self.size = size
-
-    def sync(self) -> None:
-        with self._disk._powered:
-            if self._sync_error is not None:
-                raise self._sync_error
-            if self._closed and self._process == self._disk._process:
-                raise ValueError(f"{self.path} is closed")
-            self._check_open()
-            try:
-                with self._disk._mutation("sync", self.path, takes_effect=False):
-                    self._node.make_durable()
-            except OSError as error:
-                self._sync_error = error
-                # The kernel marks the pages clean and reports the error once.
-                self._node.pending.clear()
-                raise
-
-    def part(self, position: int, length: int) -> SimulatedPart:
-        return SimulatedPart(self, position, length)
-
-    def close(self) -> None:
-        self._closed = True
-
-    def _check_open(self) -> None:
-        if self._process != self._disk._process:
-            raise PowerCut(f"{self.path} was opened by a process that is dead")
-        if self._closed:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
-
-    def _check_writable(self) -> None:
-        self._check_open()
-        if self._read_only:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
-
-
-class SimulatedLock:
-    def __init__(self, locked: set[str], path: str) -> None:
-        self._locked = locked
-        self._path = path
-
-    def release(self) -> None:
-        self._locked.discard(self._path)
 
 
 def _split(path: str) -> list[str]:

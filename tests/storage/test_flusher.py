@@ -10,7 +10,7 @@ from queue import Queue
 
 import pytest
 
-from storage.errors import LogDirectoryFailed, StorageError
+from storage.errors import LogDirectoryFailed, OutOfDescriptors, StorageError
 from storage.files import Disk
 from storage.flusher import Flusher
 from storage.log import UnifiedLog
@@ -176,3 +176,93 @@ def test_with_real_threads_and_a_real_disk(tmp_path: object) -> None:
     assert all(log.recovery_point == log.log_end_offset == 20 for log in made)
     for log in made:
         log.release()
+
+
+# -- threads and memory that are not to be had
+
+
+def test_who_waits_is_told_when_there_is_no_thread(disk: SimulatedDisk) -> None:
+    """And nothing stays behind: the next one who asks gets it."""
+    log, other = logs(disk, 2)
+    submitted: list[Callable[[], None]] = []
+    refuses = True
+
+    def submit(function: Callable[[], None]) -> None:
+        if refuses:
+            raise RuntimeError("can't start new thread")
+        submitted.append(function)
+
+    finished: list[Callable[[], object]] = []
+    flusher = Flusher(submit, finished.append, parallel=2)
+    waiting = [Waiting(), Waiting()]
+    flusher.request(log, waiting[0])
+    flusher.request(other, waiting[1])
+    assert all(isinstance(told, StorageError) for one in waiting for told in one.told)
+    assert [len(one.told) for one in waiting] == [1, 1]
+    assert (flusher.is_idle, log.offline, log.recovery_point) == (True, None, 0)
+    refuses = False
+    flusher.request(log, waiting[0])
+    submitted.pop()()
+    finished.pop()()
+    assert (waiting[0].told[1:], log.recovery_point, flusher.is_idle) == ([None], 1, True)
+    assert disk.durable_contents(log.segments.active.path) != b""
+
+
+def test_a_thread_that_cannot_say_that_it_has_ended_is_not_waited_for(disk: SimulatedDisk) -> None:
+    (log,) = logs(disk, 1)
+    submitted: list[Callable[[], None]] = []
+
+    def call(function: Callable[[], object]) -> None:
+        raise MemoryError
+
+    flusher = Flusher(submitted.append, call)
+    waiting = Waiting()
+    flusher.request(log, waiting)
+    with pytest.raises(MemoryError):
+        submitted.pop()()
+    assert (waiting.told, flusher.is_idle) == ([], False)
+    flusher.tick()
+    assert (waiting.told, flusher.is_idle, log.recovery_point) == ([None], True, 1)
+
+
+def test_what_is_said_twice_is_finished_once(disk: SimulatedDisk, threads: Threads) -> None:
+    (log,) = logs(disk, 1)
+    threads.flusher.request(log)
+    threads.submitted.pop()()
+    threads.flusher.tick()
+    fill(log, 1)
+    threads.flusher.request(log)
+    threads.finished.pop(0)()
+    assert not threads.flusher.is_idle
+    threads.run()
+    assert (log.recovery_point, threads.flusher.is_idle) == (2, True)
+
+
+def test_one_who_fails_does_not_keep_it_from_the_others(disk: SimulatedDisk, threads: Threads) -> None:
+    (log,) = logs(disk, 1)
+
+    def fails(error: StorageError | None) -> None:
+        raise LookupError("the bug")
+
+    waiting = Waiting()
+    threads.flusher.request(log, fails)
+    threads.flusher.request(log, waiting)
+    while threads.run():
+        pass
+    assert (waiting.told, threads.flusher.is_idle) == ([None], True)
+
+
+def test_a_sync_that_found_no_descriptor_was_not_tried(disk: SimulatedDisk, threads: Threads) -> None:
+    """Who waits is told, the log stays online, and the next flush makes everything durable."""
+    (log,) = logs(disk, 1)
+    waiting = Waiting()
+    threads.flusher.request(log, waiting)
+    disk.run_out_of_descriptors(0)
+    threads.run()
+    assert [type(error) for error in waiting.told] == [OutOfDescriptors]
+    assert (log.offline, threads.flusher.is_idle, threads.submitted) == (None, True, [])
+    disk.heal()
+    threads.flusher.request(log, waiting)
+    threads.run()
+    assert (waiting.told[1:], log.recovery_point) == ([None], 1)
+    assert disk.durable_contents(f"{log.directory}/partition.metadata") is not None

@@ -12,7 +12,8 @@ import pytest
 
 from storage.files import Files
 from tests.storage.crashes import each_crash
-from tests.storage.simulated_disk import PowerCut, SimulatedDisk
+from tests.storage.simulated_disk import SimulatedDisk
+from tests.storage.simulated_files import PowerCut
 from tests.storage.simulated_nodes import SECTOR, Outcome
 
 SEEDS = range(200)
