@@ -67,6 +67,7 @@ class FetcherSession:
         gone = [key for key in unwanted if known.pop(key, None) is not None]
         known.update(asked)
         return FetchRequest(
+            replica_id=replica_id,  # for leaders that do not know the replica's state
             replica_state=ReplicaState(replica_id=replica_id, replica_epoch=broker_epoch),
             max_wait_ms=limits.max_wait_ms,
             min_bytes=limits.min_bytes,

@@ -134,6 +134,7 @@ class IsrChanges:
                     partition_index=one.partition.index,
                     leader_epoch=one.leader_epoch,
                     partition_epoch=one.partition_epoch,
+                    new_isr=list(one.isr),  # for controllers that do not know broker epochs
                     new_isr_with_epochs=[
                         BrokerState(broker_id=replica, broker_epoch=epochs.get(replica, -1))
                         for replica in one.isr

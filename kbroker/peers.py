@@ -131,9 +131,8 @@ class Peers:
             request = line.requests[0]
             try:
                 response = await line.peer.ask(request.message, request.version, self._timeout_s)
-            except PeerLost as error:
+            except PeerLost:
                 if line.requests:
-                    logger.info("%s", error)
                     await asyncio.sleep(RETRY_S)
                 continue
             except Exception:

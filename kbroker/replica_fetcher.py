@@ -259,12 +259,11 @@ class Fetcher:
             try:
                 await self._fetch_once()
                 self._lost_in_a_row = 0
-            except PeerLost as error:
+            except PeerLost:
                 self._begin_anew()
                 if self._is_interrupted:
                     continue
                 if self._followed:
-                    logger.info("%s", error)
                     await asyncio.sleep(self._retry_s(self._lost_in_a_row))
                 self._lost_in_a_row += 1
             except Exception:
@@ -292,7 +291,7 @@ class Fetcher:
             self._begin_anew()
             return
         if response.error_code != ErrorCode.NONE:
-            raise PeerLost(f"broker {self._leader_id} refuses to be followed: error {response.error_code}")
+            raise self.peer.lost(f"it refuses to be followed: {name_of(response.error_code)}")
         places = self._session.known
         is_doubtful = not self._session.answered(response.session_id)
         for topic in response.responses:

@@ -51,9 +51,7 @@ class TransactionCoordinator(Coordinators[Transactions]):
         self.config = config
         self._next_producer_id = around.next_producer_id
         self._metadata = around.metadata
-        writer = MarkerWriter(
-            around.send, self._leader_of, around.clock, lambda: self.config.transaction_version
-        )
+        writer = MarkerWriter(around.send, self._leader_of, around.clock)
         super().__init__(
             TRANSACTION_STATE,
             around.replicas,

@@ -3,7 +3,8 @@
 Rules:
 - Markers that are decided in one turn of the loop and have the same leader go in one WriteTxnMarkers.
 - What a leader could not write is tried again, at whoever leads by then, until it is written or the
-  coordinator's partition is given up: a decision has no way back.
+  coordinator's partition is given up: a decision has no way back. It is tried more and more rarely, down to
+  once a second.
 - A partition that has seen a larger epoch of the producer cannot have anything open of this transaction: it
   counts as done. A partition whose coordinator is a newer one ends our part; that one writes the markers.
 - A partition that is in no metadata for `GONE_AFTER_MS` was deleted, and needs no marker. A broker that has
@@ -18,7 +19,6 @@ from functools import partial
 
 from kbroker.coordinator_runtime import Clock, Shard
 from kbroker.coordinators.step import Markers
-from kbroker.coordinators.transaction import EPOCH_BUMP_VERSION
 from kbroker.coordinators.transactions import Transactions
 from kbroker.inter_broker import Send
 from wire.api.write_txn_markers import (
@@ -35,10 +35,10 @@ logger = logging.getLogger(__name__)
 Place = tuple[str, int]
 
 AGAIN_MS = 100
+AGAIN_MOST_MS = 1_000
 GONE_AFTER_MS = 1_000
 INFORMED_AFTER_MS = 10_000
-VERSION = 1
-VERSION_WITH_TRANSACTION_VERSION = 2
+VERSION = 2
 NO_LEADER = -1
 
 WRITTEN = frozenset(
@@ -53,6 +53,12 @@ class _Decision:
         self.shard = shard
         self.markers = markers
         self.since_ms = now_ms
+        self._next_pause_ms = AGAIN_MS
+
+    def pause_ms(self) -> int:
+        """Before the next attempt."""
+        pause_ms, self._next_pause_ms = self._next_pause_ms, min(2 * self._next_pause_ms, AGAIN_MOST_MS)
+        return pause_ms
 
     def marker(self, partitions: Iterable[Place]) -> WritableTxnMarker:
         topics: dict[str, list[int]] = {}
@@ -76,18 +82,11 @@ Wanted = tuple[_Decision, set[Place]]
 class MarkerWriter:
     """The markers that are on their way."""
 
-    def __init__(
-        self,
-        send: Send,
-        leader_of: Callable[[str, int], int | None],
-        clock: Clock,
-        transaction_version: Callable[[], int],
-    ) -> None:
+    def __init__(self, send: Send, leader_of: Callable[[str, int], int | None], clock: Clock) -> None:
         """`leader_of` gives None where no such partition is known, and -1 where it has no leader."""
         self._send = send
         self._leader_of = leader_of
         self._clock = clock
-        self._transaction_version = transaction_version
         self._informed_ms = clock.now_ms() + INFORMED_AFTER_MS
         self._wanted: list[Wanted] = []
 
@@ -112,11 +111,9 @@ class MarkerWriter:
             if not decision.shard.is_unloaded:
                 for leader, places in self._by_leader(decision, partitions).items():
                     by_leader.setdefault(leader, []).append((decision, places))
-        has_version = self._transaction_version() >= EPOCH_BUMP_VERSION
         for leader, asked in by_leader.items():
             request = WriteTxnMarkersRequest(markers=[decision.marker(places) for decision, places in asked])
-            version = VERSION_WITH_TRANSACTION_VERSION if has_version else VERSION
-            self._send(leader, request, version, partial(self._answered, asked))
+            self._send(leader, request, VERSION, partial(self._answered, asked))
 
     def _by_leader(self, decision: _Decision, partitions: set[Place]) -> dict[int, set[Place]]:
         now_ms = self._clock.now_ms()
@@ -148,7 +145,7 @@ class MarkerWriter:
             if ErrorCode.TRANSACTION_COORDINATOR_FENCED in errors.values():
                 logger.warning("a newer coordinator has taken over %s", decision.markers.transactional_id)
             elif written != partitions:
-                self._want(decision, partitions - written, AGAIN_MS)
+                self._want(decision, partitions - written, decision.pause_ms())
             if written:
                 self._written(decision, written)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import logging
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -15,25 +16,40 @@ from kbroker.controller_channel import ControllerChannel, Whereabouts
 from kbroker.inter_broker import InterBroker
 from kbroker.peer import Address, Peer, PeerLost
 from kbroker.peers import Peers
-from wire.api import ApiKey
+from wire.api import ApiKey, api
+from wire.api.api_versions import ApiVersion, ApiVersionsResponse
 from wire.api.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from wire.api.fetch import FetchRequest
 from wire.api.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from wire.api.write_txn_markers import (
+    WritableTxnMarker,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 from wire.codec import decode, encode
 from wire.errors import ErrorCode, KafkaError
 from wire.headers import decode_request_header, encode_response_header
+from wire.schema import Versions
 
 
 class OtherBroker:
-    """Answers whatever is asked with what `answer` gives; hangs up where that is None, or says nothing."""
+    """Answers whatever is asked with what `answer` gives; hangs up where that is None, or says nothing.
 
-    def __init__(self, answer: Callable[[int, Any], Any]) -> None:
+    ApiVersions is answered with `serves`, and not counted. Like Kafka, it hangs up on other versions.
+    """
+
+    def __init__(
+        self, answer: Callable[[int, Any], Any], serves: Mapping[int, Versions] | None = None
+    ) -> None:
         self.answer = answer
+        self.serves = {key: api(key).versions for key in REQUESTS} if serves is None else serves
         self.asked: list[Any] = []
+        self.versions: list[int] = []
         self.connections = 0
         self.was_asked = asyncio.Event()
         self._serving: list[asyncio.Task[Any]] = []
@@ -59,10 +75,17 @@ class OtherBroker:
                 request = await reader.readexactly(size)
                 header, position = decode_request_header(request)
                 key, version = header.request_api_key, header.request_api_version
-                message: Any = decode(REQUESTS[key], memoryview(request)[position:], version)
-                self.asked.append(message)
-                self.was_asked.set()
-                response = self.answer(len(self.asked), message)
+                response: Any
+                if key == ApiKey.API_VERSIONS:
+                    response = self._api_versions()
+                elif version not in self.serves[key]:
+                    response = None
+                else:
+                    message: Any = decode(REQUESTS[key], memoryview(request)[position:], version)
+                    self.asked.append(message)
+                    self.versions.append(version)
+                    self.was_asked.set()
+                    response = self.answer(len(self.asked), message)
                 if response is None:
                     break
                 if response is SILENCE:
@@ -76,9 +99,20 @@ class OtherBroker:
             with suppress(ConnectionError):
                 await writer.wait_closed()
 
+    def _api_versions(self) -> ApiVersionsResponse:
+        return ApiVersionsResponse(
+            error_code=0,
+            api_keys=[
+                ApiVersion(api_key=key, min_version=versions.first, max_version=versions.last)
+                for key, versions in self.serves.items()
+            ],
+        )
+
 
 SILENCE = object()
 REQUESTS: dict[int, type] = {
+    ApiKey.WRITE_TXN_MARKERS: WriteTxnMarkersRequest,
+    ApiKey.FETCH: FetchRequest,
     ApiKey.CONTROLLED_SHUTDOWN: ControlledShutdownRequest,
     ApiKey.UPDATE_METADATA: UpdateMetadataRequest,
 }
@@ -110,6 +144,110 @@ def test_a_broken_connection_is_told_and_made_again() -> None:
             peer.close()
 
     run(test())
+
+
+def markers() -> WriteTxnMarkersRequest:
+    marker = WritableTxnMarker(
+        producer_id=5,
+        producer_epoch=1,
+        transaction_result=True,
+        topics=[],
+        coordinator_epoch=0,
+        transaction_version=2,
+    )
+    return WriteTxnMarkersRequest(markers=[marker])
+
+
+NO_MARKERS = WriteTxnMarkersResponse(markers=[])
+KAFKA_3_9: dict[int, Versions] = {ApiKey.WRITE_TXN_MARKERS: Versions(0, 1)}
+
+
+def test_a_request_goes_in_the_highest_version_that_both_know() -> None:
+    """Kafka 3.9 serves WriteTxnMarkers 0-1, and closes the connection for 2."""
+
+    async def test() -> None:
+        def answer(number: int, message: Any) -> Any:
+            return GRANTED if number == 2 else NO_MARKERS
+
+        async with OtherBroker(answer, {**KAFKA_3_9, ApiKey.CONTROLLED_SHUTDOWN: Versions(0, 9)}) as other:
+            peer = peer_of(lambda: other.address)
+            assert (await peer.ask(markers(), 2, 5)).markers == []
+            assert (await peer.ask(shutdown(1), 3, 5)).error_code == 0
+            assert (await peer.ask(markers(), 0, 5)).markers == []
+            assert other.versions == [1, 3, 0]
+            assert other.connections == 1
+            peer.close()
+
+    run(test())
+
+
+def test_the_versions_are_waited_for_once_and_heard_on_every_connection() -> None:
+    """A broker may be another one after a restart: it is asked in the old version once at most."""
+
+    async def test() -> None:
+        async with OtherBroker(lambda number, message: NO_MARKERS) as other:
+            peer = peer_of(lambda: other.address)
+            await peer.ask(markers(), 2, 5)
+            peer.close()
+            other.serves = KAFKA_3_9
+            with pytest.raises(PeerLost, match=r"hung up, asked for WriteTxnMarkers 2"):
+                await peer.ask(markers(), 2, 5)
+            await peer.ask(markers(), 2, 5)
+            assert other.versions == [2, 1]
+            assert other.connections == 3
+            peer.close()
+
+    run(test())
+
+
+def test_what_another_address_serves_is_learned_before_it_is_asked() -> None:
+    """The controller of today is a kbroker, that of tomorrow is not."""
+
+    async def test() -> None:
+        async with (
+            OtherBroker(lambda number, message: NO_MARKERS) as first,
+            OtherBroker(lambda number, message: NO_MARKERS, KAFKA_3_9) as second,
+        ):
+            where = [first.address]
+            peer = peer_of(lambda: where[0])
+            await peer.ask(markers(), 2, 5)
+            where[0] = second.address
+            await peer.ask(markers(), 2, 5)
+            assert (first.versions, second.versions) == ([2], [1])
+            peer.close()
+
+    run(test())
+
+
+def test_a_broker_that_is_too_old_is_named_and_not_asked() -> None:
+    async def test() -> None:
+        async with OtherBroker(lambda number, message: None, {ApiKey.FETCH: Versions(0, 12)}) as other:
+            peer = peer_of(lambda: other.address)
+            fetch = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[])
+            with pytest.raises(PeerLost, match=r"a test: of Fetch it serves 0-12, and we speak 13-17"):
+                await peer.ask(fetch, 17, 5)
+            with pytest.raises(PeerLost, match="it does not serve WriteTxnMarkers"):
+                await peer.ask(markers(), 2, 5)
+            assert other.asked == []
+            peer.close()
+
+    run(test())
+
+
+def test_what_goes_wrong_again_and_again_is_logged_twice_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kbroker.peer")
+
+    async def test() -> None:
+        async with OtherBroker(lambda number, message: None) as other:
+            peer = peer_of(lambda: other.address)
+            for _ in range(20):
+                with pytest.raises(PeerLost):
+                    await peer.ask(markers(), 2, 5)
+
+    run(test())
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    ended = "a test: the connection has ended: the other broker hung up, asked for WriteTxnMarkers 2"
+    assert lines == [("INFO", ended), ("WARNING", f"{ended}; it is tried again and again")]
 
 
 def test_a_peer_that_is_closed_while_it_connects_says_nothing_any_more() -> None:

@@ -34,7 +34,7 @@ class World:
         self.written: list[Place] = []
         self.is_unloaded = False
         self.partition = self
-        self.writer = MarkerWriter(self.send, self.leader_of, self, lambda: 2)
+        self.writer = MarkerWriter(self.send, self.leader_of, self)
 
     def now_ms(self) -> int:
         return self.time_ms
