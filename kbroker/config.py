@@ -122,6 +122,7 @@ class Key(NamedTuple):
     type: ConfigType
     attribute: str
     default: Any
+    in_cluster: Any
     doc: str
     at_least: float | None
     at_most: float | None
@@ -203,6 +204,7 @@ class Key(NamedTuple):
 def key(
     *,
     default: Any,
+    in_cluster: Any = None,
     doc: str,
     at_least: float | None = None,
     at_most: float | None = None,
@@ -218,6 +220,7 @@ def key(
 ) -> Any:
     """Say what a configuration key is.
 
+    `in_cluster` is the default where `zookeeper.connect` is set, if that of Kafka 3.9 is another and matters.
     `also` is a value outside the range that is allowed. `broker` names the key that gives a topic or a group
     its default, `coarser` those that give the same in larger units, `bounds` the keys of a broker that limit
     what a group may choose. `flag` makes it an option of the command line.
@@ -227,6 +230,7 @@ def key(
         ConfigType.UNKNOWN,
         "",
         default,
+        in_cluster,
         doc,
         at_least,
         at_most,

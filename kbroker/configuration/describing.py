@@ -71,7 +71,9 @@ def describe_group(
     entries = []
     for note in _chosen(GROUP_KEYS, names):
         value = note.format(getattr(config, note.attribute))
-        synonyms = _of_broker(configuration, note.broker) if note.broker else tuple(_default(note))
+        synonyms = (
+            _of_broker(configuration, note.broker) if note.broker else tuple(_default(configuration, note))
+        )
         if note.name in stored:
             synonyms = (Synonym(note.name, value, ConfigSource.GROUP_CONFIG), *synonyms)
         entries.append(_entry(note, value, synonyms))
@@ -107,7 +109,7 @@ def _broker_entry(configuration: Configuration, name: str) -> Entry:
     note, text = find_broker_key(name), configuration.text(name)
     value = None
     if note and not note.is_sensitive:
-        value = note.format(note.default if text is None else note.parse(text))
+        value = note.format(configuration.default(note) if text is None else note.parse(text))
     return _of_layers(name, note, value, _of_broker(configuration, name))
 
 
@@ -150,14 +152,16 @@ def _of_broker(configuration: Configuration, name: str) -> tuple[Synonym, ...]:
         for one in names
         if one in layer
     ]
-    found += [default for one in names if one in BROKER_KEYS for default in _default(BROKER_KEYS[one])]
+    notes = [BROKER_KEYS[one] for one in names if one in BROKER_KEYS]
+    found += [default for note in notes for default in _default(configuration, note)]
     first = next((index for index, synonym in enumerate(found) if synonym.name == name), len(found))
     return tuple(found[first:])
 
 
-def _default(note: Key) -> Iterator[Synonym]:
-    if note.default is not None:
-        yield Synonym(note.name, note.format(note.default), ConfigSource.DEFAULT_CONFIG)
+def _default(configuration: Configuration, note: Key) -> Iterator[Synonym]:
+    value = configuration.default(note)
+    if value is not None:
+        yield Synonym(note.name, note.format(value), ConfigSource.DEFAULT_CONFIG)
 
 
 def _shown(note: Key | None, text: str) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from kbroker.config import Key, Update, keys_of
 from kbroker.configuration.broker_keys import BROKER_KEYS, BrokerConfig
@@ -34,7 +35,8 @@ The first of these that has a key decides:
 2. what was altered for one broker: `kafka-configs --alter --broker ID`;
 3. what was altered for all brokers: `kafka-configs --alter --broker-defaults`;
 4. the options of `kbroker start`, then its `--set key=value`, then the `server.properties` file;
-5. the default.
+5. the default: Kafka 4.3's. What holds "in a cluster", where `zookeeper.connect` is set, is Kafka 3.9's where
+   clients would notice the difference: brokers of Kafka 3.9 may be in that cluster, or may have filled it.
 
 A file is a Java properties file, as Kafka reads it. A value that cannot be used stops the start, with the
 name of the key and what it allows. An unknown key is kept, warned about, and has no effect. Keys that are
@@ -111,10 +113,15 @@ def _meaning(note: Key) -> str:
 
 
 def _default(note: Key) -> str:
-    if note.default is None:
+    usual = _value(note, note.default)
+    return usual if note.in_cluster is None else f"{usual}; in a cluster {_value(note, note.in_cluster)}"
+
+
+def _value(note: Key, value: Any) -> str:
+    if value is None:
         return "not set"
-    text = MOST.get(note.default) if isinstance(note.default, int) else note.format(note.default)
-    text = text or note.format(note.default)
+    text = MOST.get(value) if isinstance(value, int) else note.format(value)
+    text = text or note.format(value)
     return f"`{text}`" if text else "empty"
 
 

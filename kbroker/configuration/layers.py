@@ -9,6 +9,9 @@ Values come in layers, as text under Kafka's names. The first one that has a key
     the table        DEFAULT_CONFIG
 
 Rules:
+- The table has Kafka 4.3's defaults. A broker of a cluster (one with zookeeper.connect) takes 3.9's where
+  clients would notice the difference: brokers of Kafka 3.9 may be in that cluster, or may have filled it.
+  That is known at the start, and the same for all brokers, whoever comes and goes.
 - A Configuration never changes. What is altered makes the next one, with `with_dynamic`; whoever keeps a
   TopicConfig asks again then.
 - Static values that cannot be used, alone or together, are a ConfigError before anything starts. A stored one
@@ -52,6 +55,7 @@ class Configuration:
     """Everything that was configured for one broker."""
 
     __slots__ = (
+        "_is_clustered",
         "broker",
         "dynamic_broker",
         "dynamic_default",
@@ -65,6 +69,7 @@ class Configuration:
         self, static: Texts = NOTHING, *, dynamic_broker: Texts = NOTHING, dynamic_default: Texts = NOTHING
     ) -> None:
         self.static = _with_both_ids(static)
+        self._is_clustered = bool(static.get("zookeeper.connect", "").strip())
         for name, text in self.static.items():
             if found := find_broker_key(name):
                 found.parse(text)
@@ -117,9 +122,13 @@ class Configuration:
         values = {}
         for name, note in keys_of(BrokerConfig).items():
             text = self.text(prefix + name) if listener else None
-            if text is not None or (text := self.text(name)) is not None:
-                values[note.attribute] = note.parse(text)
+            text = self.text(name) if text is None else text
+            values[note.attribute] = self.default(note) if text is None else note.parse(text)
         return BrokerConfig(**values)
+
+    def default(self, note: Key) -> Any:
+        """What a key is worth that is set nowhere."""
+        return note.in_cluster if self._is_clustered and note.in_cluster is not None else note.default
 
     def text(self, name: str) -> str | None:
         """What was set for a broker's key in the strongest layer."""
@@ -138,7 +147,7 @@ class Configuration:
                 if name in layer:
                     value = BROKER_KEYS[name].parse(layer[name])
                     return value if factor == 1 or value < 0 else value * factor
-        return None
+        return note.in_cluster if self._is_clustered else None
 
 
 def overriding(weaker: Texts, stronger: Texts) -> dict[str, str]:

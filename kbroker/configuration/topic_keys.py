@@ -142,6 +142,7 @@ class TopicConfig:
     message_timestamp_after_max_ms: int64 = key(
         broker="log.message.timestamp.after.max.ms",
         default=HOUR_MS,
+        in_cluster=FOREVER_MS,
         at_least=0,
         doc="How far into the future a record's timestamp may lie, under CreateTime.",
     )

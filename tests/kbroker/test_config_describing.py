@@ -162,3 +162,16 @@ def test_what_is_stored_and_makes_no_sense_can_be_described() -> None:
     assert (
         only(describe_topic(configuration, {"segment.ms": "nonsense"}, ["segment.ms"])).value == "604800000"
     )
+
+
+def test_the_default_that_is_told_is_the_one_in_force() -> None:
+    """3.9's where there is a cluster: for the broker, and for topics as a synonym."""
+    name = "log.message.timestamp.after.max.ms"
+    for static, value in (({}, "3600000"), ({"zookeeper.connect": "zk:2181"}, "9223372036854775807")):
+        configuration = Configuration(static)
+        of_broker = only(describe_broker(configuration, [name]))
+        assert (of_broker.value, of_broker.source) == (value, DEFAULT)
+        assert of_broker.synonyms == (Synonym(name, value, DEFAULT),)
+        of_topic = only(describe_topic(configuration, {}, ["message.timestamp.after.max.ms"]))
+        assert (of_topic.value, of_topic.source) == (value, DEFAULT)
+        assert of_topic.synonyms == (Synonym(name, value, DEFAULT),)

@@ -257,3 +257,14 @@ def test_unknown_and_idle_keys_are_reported() -> None:
         "unknown key something.else: it is kept, and has no effect",
     ]
     assert Configuration(static).static == static
+
+
+def test_a_cluster_takes_timestamps_as_kafka_3_9_does() -> None:
+    """Its brokers may share the cluster, or have filled it. Whatever is set holds, as ever."""
+    alone, clustered = Configuration(), Configuration({"zookeeper.connect": "zk:2181"})
+    name = "log.message.timestamp.after.max.ms"
+    assert alone.topic().message_timestamp_after_max_ms == 60 * 60 * 1000
+    assert clustered.topic().message_timestamp_after_max_ms == (1 << 63) - 1
+    assert clustered.with_dynamic(default={name: "5"}).topic().message_timestamp_after_max_ms == 5
+    assert clustered.topic({"message.timestamp.after.max.ms": "7"}).message_timestamp_after_max_ms == 7
+    assert Configuration({"zookeeper.connect": " "}).topic() == alone.topic()

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 JARS = Path(__file__).parents[2] / ".cache" / "kafka"
-SERVER_JARS = JARS.with_name("kafka-4.3.1")
 PROGRAMS = Path(__file__).parent / "java"
 
 
@@ -29,13 +28,12 @@ def clients_class_path(version: str) -> str:
     return ":".join(map(str, [client, *others]))
 
 
-def server_class_path() -> str:
+def server_class_path(version: str = "4.3.1") -> str:
     """All of a Kafka server, which has the records of the coordinators."""
-    if not list(SERVER_JARS.glob("*.jar")):
-        pytest.skip(
-            f"no jars in {SERVER_JARS.name}; `make setup-tests` fetches them where Maven is installed"
-        )
-    return f"{SERVER_JARS}/*"
+    jars = JARS.with_name(f"kafka-{version}")
+    if not list(jars.glob("*.jar")):
+        pytest.skip(f"no jars in {jars.name}; `make setup-tests` fetches them where Maven is installed")
+    return f"{jars}/*"
 
 
 def run_java(class_path: str, program: str, *arguments: str, input: str = "") -> list[str]:
