@@ -167,7 +167,7 @@ class BrokerRegistration:
     rack: str | None = None
     jmx_port: int = -1
     features: Mapping[str, Mapping[str, int]] | None = None
-    """Of no use to us; kept as they were."""
+    """Those that the broker supports, each with its `min_version` and `max_version`."""
 
     @staticmethod
     def path(broker_id: int) -> str:

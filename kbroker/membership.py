@@ -23,6 +23,7 @@ from controller.membership import prepare
 from controller.metadata_store import MetadataStore, SessionState, StoreError
 from controller.producer_ids import next_block
 from controller.znodes import LOG_DIR_EVENT_PREFIX, BrokerRegistration, LogDirEvent
+from kbroker.cluster_features import SUPPORTED, ClusterFeatures
 from kbroker.context import Parked
 from kbroker.controller_channel import ControllerChannel, Whereabouts
 from kbroker.handlers.leader_and_isr import leader_and_isr
@@ -120,6 +121,8 @@ class Membership:
         self._looked_ms = 0
         self._offline: set[UnifiedLog] = set()
         if is_shared:
+            level = values.kbroker_transaction_version
+            self._features = ClusterFeatures(store, broker.spawn, level, broker.transactions.finalize)
             self._replicate()
 
     def _replicate(self) -> None:
@@ -218,7 +221,7 @@ class Membership:
     def _registration(self) -> BrokerRegistration:
         broker = self._broker
         rack = broker.settings.configuration.broker.broker_rack
-        return BrokerRegistration(broker.listeners.advertised, broker.now_ms(), rack)
+        return BrokerRegistration(broker.listeners.advertised, broker.now_ms(), rack, features=SUPPORTED)
 
     def _controller_settings(self) -> ControllerSettings:
         values = self._broker.settings.configuration.broker
@@ -234,6 +237,7 @@ class Membership:
         self._claim(await prepare(self._store, broker.cluster_id))
         if self.is_shared:
             broker.spawn(self.lease.keep())
+            await self._features.read()
         await self.controller.start()
         self._running = broker.spawn(self.controller.run())
         while broker.node_id not in broker.metadata.nodes or broker.orders.is_busy:  # noqa: ASYNC110 -- soon

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kbroker.cluster_features import FIRST_EPOCH
 from kbroker.context import Parked
 from kbroker.coordinator_runtime import Clock, Coordinators, Shard
 from kbroker.coordinators.step import Step
@@ -49,6 +50,7 @@ class TransactionCoordinator(Coordinators[Transactions]):
 
     def __init__(self, config: TransactionConfig, around: Surroundings) -> None:
         self.config = config
+        self.features_epoch = FIRST_EPOCH
         self._next_producer_id = around.next_producer_id
         self._metadata = around.metadata
         writer = MarkerWriter(around.send, self._leader_of, around.clock)
@@ -62,6 +64,14 @@ class TransactionCoordinator(Coordinators[Transactions]):
             writer.write,
         )
         self.verifier = Verifier(around.send, self.coordinator_of, around.clock)
+
+    def finalize(self, transaction_version: int, epoch: int) -> None:
+        """This level of the feature holds in the cluster from now on."""
+        self.config = self.config._replace(transaction_version=transaction_version)
+        self.features_epoch = epoch
+        for shard in self._shards.values():
+            shard.machine.reconfigure(self.config)
+        self._metadata.version += 1  # what clients are told rests on it
 
     def coordinator_of(self, transactional_id: str) -> int:
         """The broker; -1 if there is none now."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,16 @@ SEGMENT = f"{0:020d}.log"
 class Mixed:
     """One broker of each kind."""
 
-    def __init__(self, directory: Path, server: zookeeper.ZooKeeper, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        server: zookeeper.ZooKeeper,
+        stack: ExitStack,
+        properties: Mapping[str, object] = PROPERTIES,
+    ) -> None:
         self.kafka: KafkaOnZooKeeper
         self.kbroker: BrokerProcess
+        self._properties = properties
         self._directory = directory
         self._server = server
         self._stack = stack
@@ -49,7 +56,9 @@ class Mixed:
         self._client.close()
 
     def start_kafka(self) -> None:
-        kafka = KafkaOnZooKeeper(self._directory, self._server.address, {"broker.id": KAFKA, **PROPERTIES})
+        kafka = KafkaOnZooKeeper(
+            self._directory, self._server.address, {"broker.id": KAFKA, **self._properties}
+        )
         self.kafka = self._stack.enter_context(kafka)
 
     def start_kbroker(self) -> None:
@@ -57,11 +66,15 @@ class Mixed:
             "zookeeper.connect": self._server.address,
             "broker.id": KBROKER,
             "offsets.topic.replication.factor": 1,
-            **PROPERTIES,
+            **self._properties,
         }
         options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         self.kbroker = BrokerProcess(self._directory / "kbroker.log", *options)
         self._stack.callback(self.kbroker.stop)
+
+    def until_gone(self, broker_id: int) -> None:
+        """A broker that was killed is registered until its session is over."""
+        self.until_true(lambda: self._client.exists(f"/brokers/ids/{broker_id}") is None)
 
     @property
     def bootstrap(self) -> list[str]:

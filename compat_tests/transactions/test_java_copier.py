@@ -26,10 +26,12 @@ VERSIONS = [
 pytestmark = [pytest.mark.slow, pytest.mark.feature("transactions")]
 
 
-def started(version: str, address: str) -> subprocess.Popen[str]:
+def started(
+    version: str, address: str, source: str = "source", target: str = "target"
+) -> subprocess.Popen[str]:
     path = os.pathsep.join((str(compiled(COPIER)), class_path(version)))
     options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xlog:disable"]
-    command = ["java", *options, "-cp", path, "Copier", address, "source", "target", str(COUNT)]
+    command = ["java", *options, "-cp", path, "Copier", address, source, target, str(COUNT)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 

@@ -6,6 +6,7 @@
   is INVALID_REQUEST. Who has come to the wrong place gets REBOOTSTRAP_REQUIRED.
 - v3+: the features of the cluster. A feature whose lowest level is 0 may be told of as supported from v4 on
   only (older Java clients stumble over it); as finalized it is always told.
+  The epoch is -1 until a broker of a cluster knows them; clients then take no notice of them.
 - A version that is not served gets UNSUPPORTED_VERSION in the body of v0 with the range of this API alone,
   so that the client can ask again.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kbroker.cluster_features import HIGHEST_LEVEL, TRANSACTION_VERSION
 from kbroker.context import Context
 from wire.api import ApiKey
 from wire.api.api_versions import (
@@ -30,10 +32,7 @@ if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 ANY_BROKER = -1
-TRANSACTION_VERSION = "transaction.version"
-HIGHEST_TRANSACTION_VERSION = 2
 FIRST_VERSION_WITH_LEVEL_ZERO = 4
-FEATURES_EPOCH = 0
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
@@ -46,18 +45,17 @@ def api_versions(broker: Broker, context: Context, request: ApiVersionsRequest) 
     response = ApiVersionsResponse(
         error_code=ErrorCode.NONE, api_keys=[version_range(broker, key) for key in sorted(broker.handlers)]
     )
-    add_features(response, broker.transactions.config.transaction_version, context.api_version)
+    level, epoch = broker.transactions.config.transaction_version, broker.transactions.features_epoch
+    add_features(response, level, epoch, context.api_version)
     return response
 
 
-def add_features(response: ApiVersionsResponse, level: int, version: int) -> None:
+def add_features(response: ApiVersionsResponse, level: int, epoch: int, version: int) -> None:
     if version >= FIRST_VERSION_WITH_LEVEL_ZERO:
         response.supported_features = [
-            SupportedFeatureKey(
-                name=TRANSACTION_VERSION, min_version=0, max_version=HIGHEST_TRANSACTION_VERSION
-            )
+            SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=HIGHEST_LEVEL)
         ]
-    response.finalized_features_epoch = FEATURES_EPOCH
+    response.finalized_features_epoch = epoch
     if level > 0:
         response.finalized_features = [
             FinalizedFeatureKey(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)
