@@ -41,7 +41,7 @@ def served_by(response: ApiVersionsResponse) -> Served:
 
 def chosen_version(key: int, version: int, served: Served) -> int:
     """At most `version`; TooOld where there is none."""
-    lowest = LOWEST.get(key, 0)
+    lowest = min(LOWEST.get(key, 0), version)
     theirs = served.get(key)
     if theirs is None:
         raise TooOld(f"it does not serve {api(key).name}")

@@ -20,6 +20,7 @@ from compat_tests.differential import (
     scripts_malformed,
     scripts_offsets,
     scripts_produce,
+    scripts_security,
     scripts_topics,
     scripts_transactions,
 )
@@ -44,6 +45,7 @@ MODULES = (
     scripts_malformed,
     scripts_offsets,
     scripts_produce,
+    scripts_security,
     scripts_topics,
     scripts_transactions,
 )

@@ -409,8 +409,8 @@ class BrokerConfig:
         at_least=0,
         at_most=2,
         doc="The level of the feature transaction.version, which Kafka keeps in its metadata. 2: new clients "
-        "get another epoch with every transaction (KIP-890). All brokers of a cluster need the same; with "
-        "brokers of Kafka 3.9 among them it has to be 0.",
+        "get another epoch with every transaction (KIP-890). All brokers of a cluster need the same. With "
+        "brokers of Kafka 3.9 among them it is 0, whatever is set here.",
     )
     transaction_partition_verification_enable: boolean = key(
         default=True,

@@ -21,11 +21,14 @@ from kbroker.handlers.alter_partition_reassignments import alter_partition_reass
 from kbroker.handlers.alter_replica_log_dirs import alter_replica_log_dirs
 from kbroker.handlers.api_versions import api_versions
 from kbroker.handlers.controlled_shutdown import controlled_shutdown
+from kbroker.handlers.create_acls import create_acls
 from kbroker.handlers.create_partitions import create_partitions
 from kbroker.handlers.create_topics import create_topics
+from kbroker.handlers.delete_acls import delete_acls
 from kbroker.handlers.delete_groups import delete_groups
 from kbroker.handlers.delete_records import delete_records
 from kbroker.handlers.delete_topics import delete_topics
+from kbroker.handlers.describe_acls import describe_acls
 from kbroker.handlers.describe_client_quotas import describe_client_quotas
 from kbroker.handlers.describe_cluster import describe_cluster
 from kbroker.handlers.describe_configs import describe_configs
@@ -34,6 +37,7 @@ from kbroker.handlers.describe_log_dirs import describe_log_dirs
 from kbroker.handlers.describe_producers import describe_producers
 from kbroker.handlers.describe_topic_partitions import describe_topic_partitions
 from kbroker.handlers.describe_transactions import describe_transactions
+from kbroker.handlers.describe_user_scram_credentials import describe_user_scram_credentials
 from kbroker.handlers.elect_leaders import elect_leaders
 from kbroker.handlers.end_txn import end_txn
 from kbroker.handlers.fetch import fetch
@@ -58,6 +62,7 @@ from kbroker.handlers.produce import produce
 from kbroker.handlers.stop_replica import stop_replica
 from kbroker.handlers.sync_group import sync_group
 from kbroker.handlers.txn_offset_commit import txn_offset_commit
+from kbroker.handlers.update_features import update_features
 from kbroker.handlers.update_metadata import update_metadata
 from kbroker.handlers.write_txn_markers import write_txn_markers
 from wire.api import ApiKey
@@ -102,6 +107,9 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.END_TXN: Handler(end_txn, Versions(0, 5)),
     ApiKey.WRITE_TXN_MARKERS: Handler(write_txn_markers, Versions(0, 2)),
     ApiKey.TXN_OFFSET_COMMIT: Handler(txn_offset_commit, Versions(0, 5)),
+    ApiKey.DESCRIBE_ACLS: Handler(describe_acls, Versions(1, 3)),
+    ApiKey.CREATE_ACLS: Handler(create_acls, Versions(1, 3)),
+    ApiKey.DELETE_ACLS: Handler(delete_acls, Versions(1, 3)),
     ApiKey.DESCRIBE_CONFIGS: Handler(describe_configs, Versions(0, 4)),
     ApiKey.ALTER_CONFIGS: Handler(alter_configs, Versions(0, 2)),
     ApiKey.ALTER_REPLICA_LOG_DIRS: Handler(alter_replica_log_dirs, Versions(1, 2)),
@@ -115,6 +123,8 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.OFFSET_DELETE: Handler(offset_delete, Versions(0, 0)),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Handler(describe_client_quotas, Versions(0, 1)),
     ApiKey.ALTER_CLIENT_QUOTAS: Handler(alter_client_quotas, Versions(0, 1)),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Handler(describe_user_scram_credentials, Versions(0, 0)),
+    ApiKey.UPDATE_FEATURES: Handler(update_features, Versions(0, 2)),
     ApiKey.DESCRIBE_CLUSTER: Handler(describe_cluster, Versions(0, 2)),
     ApiKey.DESCRIBE_PRODUCERS: Handler(describe_producers, Versions(0, 0)),
     ApiKey.DESCRIBE_TRANSACTIONS: Handler(describe_transactions, Versions(0, 0)),
