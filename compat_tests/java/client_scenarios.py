@@ -102,5 +102,5 @@ class JavaScenarios(Scenarios):
             "listConsumerGroups": "Empty",
             "deleteConsumerGroupOffsets": False,
             "listClientMetricsResources": 0,
-            "describeUserScramCredentials": "UnsupportedVersionException",
+            "describeUserScramCredentials": 0,
         }
