@@ -12,12 +12,12 @@ controller writes a state after a member of it has registered again, and dies be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from controller import deletion
 from controller.partitions import Trigger, elect, settle, settle_without_leader, tell
 from controller.plan import Plan
-from controller.state import LiveBroker, TopicPartition
+from controller.state import ClusterState, LiveBroker, TopicPartition
 from wire.api.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -91,7 +91,19 @@ def welcome(plan: Plan, come: Iterable[int]) -> None:
     deletion.replicas_back(plan, come)
 
 
-def shut_down(plan: Plan, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+def shared_with_others(state: ClusterState, broker_id: int) -> list[TopicPartition]:
+    """The partitions that somebody else may lead when this broker stops; those that it leads come first."""
+    shared = [
+        partition
+        for partition in state.partitions_on([broker_id])
+        if len(state.assignment(partition).replicas) > 1 and partition.topic not in state.deletions
+    ]
+    return sorted(shared, key=lambda partition: not _leads(state, partition, broker_id))
+
+
+def shut_down(
+    plan: Plan, request: ControlledShutdownRequest, partitions: Sequence[TopicPartition] | None = None
+) -> ControlledShutdownResponse:
     """Move leadership off a broker that is about to stop. It may ask again while anything is left."""
     state, broker_id = plan.state, request.broker_id
     broker = state.brokers.get(broker_id)
@@ -100,15 +112,12 @@ def shut_down(plan: Plan, request: ControlledShutdownRequest) -> ControlledShutd
     if -1 < request.broker_epoch < broker.epoch:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
     state.shutting_down[broker_id] = None
-    shared = [
-        partition
-        for partition in state.partitions_on([broker_id])
-        if len(state.assignment(partition).replicas) > 1 and partition.topic not in state.deletions
-    ]
+    shared = shared_with_others(state, broker_id) if partitions is None else partitions
+    shared = [one for one in shared if state.has(one) and one.topic not in state.deletions]
     for partition in shared:
         _leave(plan, partition, broker_id)
     plan.batch.update(shared)
-    remaining = [partition for partition in shared if _leads(plan, partition, broker_id)]
+    remaining = [partition for partition in shared if _leads(state, partition, broker_id)]
     return ControlledShutdownResponse(
         error_code=ErrorCode.NONE,
         remaining_partitions=[
@@ -117,8 +126,8 @@ def shut_down(plan: Plan, request: ControlledShutdownRequest) -> ControlledShutd
     )
 
 
-def _leads(plan: Plan, partition: TopicPartition, broker_id: int) -> bool:
-    leadership = plan.state.leadership(partition)
+def _leads(state: ClusterState, partition: TopicPartition, broker_id: int) -> bool:
+    leadership = state.leadership(partition)
     return leadership is not None and leadership.leader == broker_id
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from controller import events
+from controller import brokers, events
 from controller.config_changes import ConfigChanges
 from controller.membership import register
 from controller.metadata_store import (
@@ -49,6 +49,7 @@ from controller.rules import Rules
 from controller.state import ClusterState, Entity, EntityConfig, EntityType
 from controller.transitions import step
 from controller.znodes import CONFIG_CHANGE_PREFIX, DEFAULT_ENTITY, BrokerRegistration
+from wire.api.controlled_shutdown import ControlledShutdownResponse
 from wire.api.create_topics import CreateTopicsRequest
 from wire.errors import ErrorCode, KafkaError
 
@@ -61,6 +62,8 @@ FIRST_LEADER_CHECK_S = 5
 ABSENCE_CHECK_S = 30.0
 SHORTEST_ABSENCE_CHECK_S = 0.1
 BALANCE_CHECK_S = 3.0
+HANDED_OVER_AT_ONCE = 50
+"""Partitions of a broker that stops."""
 MOST_OPERATIONS = 500
 MOST_BYTES = 500_000
 """Of one transaction; ZooKeeper takes a megabyte. What is more becomes several transactions, in order."""
@@ -268,9 +271,23 @@ class Controller:
 
     async def _decide(self, question: events.Question) -> object:
         try:
+            if isinstance(question, events.ControlledShutdown):
+                return await self._shut_down(question)
             return await self._perform(question)
         except KafkaError as error:
             return refusal(question, error)
+
+    async def _shut_down(self, question: events.ControlledShutdown) -> ControlledShutdownResponse:
+        """Some partitions at a time: these get new leaders while the others still have their old one."""
+        state, broker_id = self._state, question.request.broker_id
+        shared = [] if state is None else brokers.shared_with_others(state, broker_id)
+        response = ControlledShutdownResponse(error_code=ErrorCode.NONE, remaining_partitions=[])
+        for begin in range(0, max(len(shared), 1), HANDED_OVER_AT_ONCE):
+            some = shared[begin : begin + HANDED_OVER_AT_ONCE]
+            reply = await self._perform(question._replace(partitions=some))
+            if isinstance(reply, ControlledShutdownResponse):
+                response.remaining_partitions += reply.remaining_partitions
+        return response
 
     async def _campaign(self) -> None:
         session_id = self._store.session_id

@@ -169,6 +169,8 @@ class ListReassignments(NamedTuple):
 
 class ControlledShutdown(NamedTuple):
     request: ControlledShutdownRequest
+    partitions: Sequence[TopicPartition] | None = None
+    """Those to begin with; None is all that the broker shares with others."""
 
 
 Notice = (

@@ -148,5 +148,5 @@ TRANSITIONS: Mapping[type, Callable[[Plan, Any], object]] = {
     events.ElectLeaders: lambda plan, event: leader_elections.elect_leaders(plan, event.request),
     events.AlterReassignments: lambda plan, event: reassignment.alter(plan, event.request),
     events.ListReassignments: lambda plan, event: reassignment.under_way(plan.state, event.request),
-    events.ControlledShutdown: lambda plan, event: brokers.shut_down(plan, event.request),
+    events.ControlledShutdown: lambda plan, event: brokers.shut_down(plan, event.request, event.partitions),
 }

@@ -6,9 +6,9 @@ threads.
 
 Start: bind, open the logs, join the cluster (`kbroker.membership`: registration, election), wait until the
 controller has told this broker what it leads, then accept connections and say so; where the controller may be
-another broker, connections are accepted before. Stop, the other way round: have leadership moved away, accept
-nothing more, let replies already written drain for at most `DRAIN_S`, leave the cluster, close the logs
-cleanly. A broker serves once; there is no restart.
+another broker, connections are accepted before. Stop, the other way round: have leadership moved away and
+unregister, answer what clients have asked (`kbroker.draining`), close the logs cleanly. A broker serves once;
+there is no restart.
 
 A Broker without a metadata store knows only itself and has the partitions that somebody else gives it.
 """
@@ -33,6 +33,7 @@ from kbroker.connection_limits import Connections
 from kbroker.context import HangUp, Parked
 from kbroker.coordinator_runtime import Coordinators, GroupCoordinator
 from kbroker.dispatch import Dispatcher
+from kbroker.draining import let_go
 from kbroker.fetch_sessions import FetchSessions
 from kbroker.handlers import HANDLERS, Handler
 from kbroker.handlers.add_partitions_to_txn import add_partitions_to_txn
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
     from controller.controller import Controller
     from kbroker.membership import Membership
 
-DRAIN_S = 1.0
 TICK_MS = 1000
 USE_DEFAULT = -1
 SMALL_REPLY_BYTES = 1 << 20
@@ -355,23 +355,14 @@ class Broker:
 
         Nor is anything else for long. What does not end within `STOP_S` is left as after a crash, and said.
         """
-        if self.membership is not None:
-            await self.membership.depart()
+        has_moved = self.membership is not None and await self.membership.depart()
         end_s = self.steady_s() + STOP_S
-        for server in self._servers:
-            server.close()
         self.log_limits.report()
         if self._ticking is not None:
             self._ticking.cancel()
         if self.metrics is not None:
             self.metrics.close()
-        closing = list(self.connections)
-        for connection in closing:
-            connection.close()
-        if closing:
-            await asyncio.wait([connection.closed for connection in closing], timeout=DRAIN_S)
-        for connection in closing:
-            connection.abort()
+        await let_go(self, self._servers, has_moved=has_moved)
         self.groups.stop()
         self.transactions.stop()
         self.inter_broker.close()

@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self._client_is_slow = False
         self._is_reading = True
         self._ending: str | None = None
-        self._resting = False
+        self._resting = self._draining = False
         self.client_address = "?"
         self.client_host = "/?"
         self.number = 0
@@ -280,12 +280,13 @@ class Connection(asyncio.BufferedProtocol):
         self._reader.give_back()
         self._in_turn = False
         self._write()
-        if self._ending is not None and not self._slots:
+        if not self._slots and (self._ending is not None or (self._draining and not self._backlog)):
             self._outlet.close()
         if self._backlog or self.held_bytes or self._reader.buffered_bytes:
             held_bytes = self._reader.buffered_bytes + sum(map(len, self._backlog))
             self._broker.connections.holds(self, held_bytes)
-        if self._is_reading == bool(self._backlog or self._client_is_slow or self._resting):
+        must_not_read = bool(self._backlog or self._client_is_slow or self._resting or self._draining)
+        if self._is_reading == must_not_read:
             self._read(not self._is_reading)
 
     def _go_on(self, room: int) -> None:
@@ -318,7 +319,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def rest(self, resting: bool) -> None:
         self._resting = resting
-        self._read(not (self._backlog or self._client_is_slow or resting))
+        self._read(not (self._backlog or self._client_is_slow or resting or self._draining))
 
     def _read(self, wanted: bool) -> None:
         if wanted == self._is_reading or self._transport.is_closing():
@@ -393,9 +394,11 @@ class Connection(asyncio.BufferedProtocol):
         host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)
         return f"{host}:{port}"
 
-    def close(self) -> None:
-        """Close once the replies already written have left."""
-        self._outlet.close()
+    def drain(self) -> None:
+        """Read nothing more, and close when all that was read has been answered."""
+        self._draining = True
+        self._read(False)
+        self._schedule_resuming()
 
     def abort(self) -> None:
         """Close now."""

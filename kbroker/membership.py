@@ -48,6 +48,7 @@ from wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
+    from kbroker.configuration.broker_keys import BrokerConfig
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ LOOK_AFTER_REPLICAS_MS = 1000
 CREATE_TOPICS_VERSION = 7
 CONTROLLED_SHUTDOWN_VERSION = 3
 CONTROLLED_SHUTDOWN_S = 10.0
-LAST_ORDERS_S = 1.0
+LAST_ORDERS_S = 2.0
 QUESTIONS: Mapping[type, Callable[[Any, int], events.Question]] = {
     AlterPartitionRequest: events.AlterPartition,
     ControlledShutdownRequest: lambda request, version: events.ControlledShutdown(request),
@@ -261,17 +262,38 @@ class Membership:
                     f"{directory.path} belongs to broker {found.node_id}, not {broker.node_id}"
                 )
 
-    async def depart(self) -> None:
-        """Have leadership moved away before the broker stops, as far as others can take it."""
+    async def depart(self) -> bool:
+        """Have leadership moved away before the broker stops, as far as others can take it, and unregister.
+
+        Whether others lead now what this broker led.
+        """
         values = self._broker.settings.configuration.broker
         if not self.is_shared or not values.controlled_shutdown_enable or self._running is None:
-            return
+            return False
+        replicas, node_id = self._broker.replicas, self._broker.node_id
+        shared = [one for one in replicas if len(one.replicas) > 1]
+        led = [one for one in shared if one.leader_id == node_id]
+        followed = [one for one in shared if one.leader_id != node_id]
+        replicas.others = replicas.others._replace(follow=lambda partition: None)  # it is not worth a start
+        has_moved = await self._hand_over(values)
+        if has_moved:
+            await self._last_orders(
+                lambda: (
+                    any(one.leader_id == node_id for one in led)
+                    or any(replicas.find(one.topic, one.index) is one for one in followed)
+                )
+            )
+        await self._resign()
+        return has_moved and bool(led)
+
+    async def _hand_over(self, values: BrokerConfig) -> bool:
+        """Whether the controller has found other leaders for everything."""
         for attempt in range(values.controlled_shutdown_max_retries + 1):
             if attempt:
                 await asyncio.sleep(values.controlled_shutdown_retry_backoff_ms / 1000)
             is_connected = self._store.state is SessionState.CONNECTED
             if len(self._broker.metadata.nodes) <= 1 or not self._broker.logs.online or not is_connected:
-                return  # nobody can take over, there is nothing to take over, or nobody can order it
+                return False  # nobody can take over, there is nothing to take over, or nobody can order it
             try:
                 request = ControlledShutdownRequest(
                     broker_id=self._broker.node_id, broker_epoch=self._broker.broker_epoch
@@ -284,31 +306,40 @@ class Membership:
                 continue
             left = len(response.remaining_partitions)
             if response.error_code == ErrorCode.NONE and not left:
-                await self._last_orders()
-                return
+                return True
             logger.warning("%d partitions have no other leader, error %d", left, response.error_code)
+        return False
 
-    async def _last_orders(self) -> None:
-        """If the controller is here, let the others hear who leads now."""
+    async def _last_orders(self, is_waiting: Callable[[], bool]) -> None:
+        """Be told what was decided, and tell the others where the controller is here.
+
+        A leader waits for a follower that has not been told to stop, and is thought to be about to join.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_ORDERS_S):
-                while not self._peers.is_idle:  # noqa: ASYNC110 -- they are on their way
+                while is_waiting() or not self._peers.is_idle:  # noqa: ASYNC110 -- they are on their way
                     await asyncio.sleep(LOOK_AGAIN_S)
 
-    async def leave(self) -> None:
+    async def _resign(self) -> None:
+        """Give up the registration, and the office. Leaders do not wait for who is not registered."""
         if self._looking is not None:
             self._looking.cancel()
         if self._running is not None:
             self._running.cancel()
             with suppress(asyncio.CancelledError):
                 await self._running
+            self._running = None
             self.controller.close()
-        self._peers.forget()
-        self.channel.close()
         if self.is_shared:
             self.lease.end()
-            self.fetchers.close()
+        self._peers.forget()
         await self._store.close()
+
+    async def leave(self) -> None:
+        await self._resign()
+        self.channel.close()
+        if self.is_shared:
+            self.fetchers.close()
         self._closed()
 
     @property

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from controller import events, znodes
-from controller.controller import MOST_BYTES, MOST_OPERATIONS, Settings, packed
+from controller.controller import HANDED_OVER_AT_ONCE, MOST_BYTES, MOST_OPERATIONS, Settings, packed
 from controller.embedded import EmbeddedTree
 from controller.metadata_store import Create, Operation
+from controller.requests import ControlRequest
 from controller.state import LeaderAndIsr, ReplicaAssignment, TopicPartition
 from tests.controller.clusters import Cluster, controller_epoch, node
 from tests.controller.questions import grow
@@ -20,7 +21,9 @@ from tests.controller.rules import SomeRules
 from tests.controller.virtual_time import in_virtual_time, now_ms
 from tests.controller.worlds import a_topic
 from wire.api.alter_partition import AlterPartitionRequest, PartitionData, TopicData
+from wire.api.controlled_shutdown import ControlledShutdownRequest
 from wire.api.delete_topics import DeleteTopicsRequest
+from wire.api.leader_and_isr import LeaderAndIsrRequest
 from wire.errors import ErrorCode
 
 T0 = TopicPartition("t", 0)
@@ -54,6 +57,38 @@ async def test_a_topic_deleted_on_a_broker_alone_can_be_created_again_at_once() 
         reply = await cluster.ask(events.DeleteTopics(request, 5))
         assert [one.error_code for one in reply.responses] == [ErrorCode.NONE]
         await asyncio.sleep(0.001)
+    await cluster.stop_all()
+
+
+@in_virtual_time
+async def test_a_broker_that_stops_hands_over_some_partitions_at_a_time() -> None:
+    """The first have new leaders, who know it, before the last ones have lost theirs."""
+    cluster = Cluster(is_near=True)
+    first = await cluster.start(1)
+    await cluster.start(2)
+    await cluster.settle()
+    count = 4 * HANDED_OVER_AT_ONCE
+    created = await cluster.create(a_topic("t", assignments=dict.fromkeys(range(count), (2, 1))))
+    assert created == [ErrorCode.NONE]
+    await cluster.settle()
+    told: list[int] = []
+    leaders_left: list[int] = []
+
+    def watch(request: ControlRequest) -> None:
+        if request.broker_id == 1 and isinstance(request.message, LeaderAndIsrRequest):
+            told.append(sum(len(topic.partition_states) for topic in request.message.topic_states))
+            paths = [znodes.PartitionState.path(TopicPartition("t", index)) for index in range(count)]
+            states = [znodes.PartitionState.decode(node(cluster, path), 0) for path in paths]
+            leaders_left.append(sum(state.leader == 2 for state in states))
+        send(request)
+
+    send = first.controller._outlets.send
+    first.controller._outlets = first.controller._outlets._replace(send=watch)
+    request = ControlledShutdownRequest(broker_id=2, broker_epoch=cluster.brokers[2].controller.broker_epoch)
+    reply = await cluster.ask(events.ControlledShutdown(request))
+    assert (reply.error_code, reply.remaining_partitions) == (ErrorCode.NONE, [])
+    assert told == [HANDED_OVER_AT_ONCE] * 4
+    assert leaders_left == [count - sum(told[: number + 1]) for number in range(4)]
     await cluster.stop_all()
 
 

@@ -64,7 +64,7 @@ def test_a_bug_in_a_handler_closes_that_connection_and_leaves_a_traceback(
 
 def test_stopping_cuts_a_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replies that nobody takes are waited for only so long."""
-    monkeypatch.setattr("kbroker.broker.DRAIN_S", 0.05)
+    monkeypatch.setattr("kbroker.draining.DRAIN_S", 0.05)
 
     async def scenario() -> None:
         broker = Broker(Listeners.on("127.0.0.1", 0))

@@ -230,7 +230,7 @@ def on_each(hosting: Hosting, action: Callable[[Connection], None]) -> None:
 
 BROKEN_OFF: list[Callable[[Hosting, RawClient], object]] = [
     lambda hosting, client: client.socket.close(),
-    lambda hosting, client: on_each(hosting, Connection.close),
+    lambda hosting, client: on_each(hosting, Connection.drain),
     lambda hosting, client: on_each(hosting, Connection.abort),
 ]
 

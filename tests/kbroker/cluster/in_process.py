@@ -94,8 +94,8 @@ class Cluster:
         membership = self.brokers[broker_id].membership
         assert membership is not None
 
-        async def no_goodbye() -> None:
-            return
+        async def no_goodbye() -> bool:
+            return False
 
         membership.depart = no_goodbye  # type: ignore[method-assign]
         await self.stop(broker_id)
