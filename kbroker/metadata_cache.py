@@ -57,6 +57,8 @@ class MetadataCache:
         self.nodes: dict[int, Node] = {}
         self.topics: dict[str, Topic] = {}
         self._names: dict[bytes, str] = {}
+        self._last_number = self._latest = 0
+        """Of the orders that came, and of the latest that was carried out."""
         self._answers: dict[str, dict[str, list[MetadataResponsePartition]]] = {}
         """By topic and listener."""
 
@@ -69,15 +71,30 @@ class MetadataCache:
         self._controller_id = broker_id
         self.version += 1
 
-    def update(self, request: UpdateMetadataRequest) -> list[str]:
-        """Take an order of the controller; the topics that end with it, perhaps for others of their names."""
+    def next_number(self) -> int:
+        """For an order that has come."""
+        self._last_number += 1
+        return self._last_number
+
+    def update(self, request: UpdateMetadataRequest, number: int | None = None) -> list[str]:
+        """Take an order of the controller; the topics that end with it, perhaps for others of their names.
+
+        Orders may be carried out in another order than they came. Of brokers, only the latest one tells.
+        """
+        number = self.next_number() if number is None else number
+        self.version += 1
+        if number > self._latest:
+            self._latest = number
+            self._update_brokers(request)
+        return [state.topic_name for state in request.topic_states if self._ends(state)]
+
+    def _update_brokers(self, request: UpdateMetadataRequest) -> None:
         self.controller_id = request.controller_id
         self.controller_epoch = request.controller_epoch
         nodes = {broker.id: _node(broker) for broker in request.live_brokers}
         if nodes != self.nodes:
             self.nodes = nodes
             self._answers.clear()
-        return [state.topic_name for state in request.topic_states if self._ends(state)]
 
     def _ends(self, state: UpdateMetadataTopicState) -> bool:
         """Take what is said of a topic; whether what was known by its name has come to its end."""

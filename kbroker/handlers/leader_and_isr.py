@@ -36,7 +36,8 @@ MADE_AT_ONCE = 4
 
 
 def leader_and_isr(broker: Broker, context: Context, request: LeaderAndIsrRequest) -> Any:
-    return broker.orders.take(obey(broker, context, request))
+    topics = [topic.topic_name for topic in request.topic_states]
+    return broker.orders.take(obey(broker, context, request), topics)
 
 
 def obey(

@@ -30,7 +30,8 @@ AT_ONCE = 50
 
 
 def stop_replica(broker: Broker, context: Context, request: StopReplicaRequest) -> Any:
-    return broker.orders.take(obey(broker, context, request))
+    topics = [topic.topic_name for topic in request.topic_states]
+    return broker.orders.take(obey(broker, context, request), topics)
 
 
 def obey(

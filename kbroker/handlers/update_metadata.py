@@ -2,6 +2,8 @@
 
 Refused from a controller that has been replaced (STALE_CONTROLLER_EPOCH), and when meant for an earlier
 life of this broker (STALE_BROKER_EPOCH). What groups have committed in a topic goes with it.
+
+News of a topic waits for the orders about it that came before, news of brokers for nothing.
 """
 
 from __future__ import annotations
@@ -18,15 +20,19 @@ if TYPE_CHECKING:
 
 
 def update_metadata(broker: Broker, context: Context, request: UpdateMetadataRequest) -> Any:
-    return broker.orders.take(at_once(lambda: learn(broker, context, request)))
+    topics = [topic.topic_name for topic in request.topic_states]
+    number = broker.metadata.next_number()
+    return broker.orders.take(at_once(lambda: learn(broker, context, request, number)), topics)
 
 
-def learn(broker: Broker, context: Context, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+def learn(
+    broker: Broker, context: Context, request: UpdateMetadataRequest, number: int
+) -> UpdateMetadataResponse:
     try:
         broker.check_controller(request.controller_epoch, request.broker_epoch, context.connection)
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)
-    gone = broker.metadata.update(request)
+    gone = broker.metadata.update(request, number)
     broker.inter_broker.brokers_changed()
     if gone:
         broker.groups.delete_topics(frozenset(gone))
