@@ -1,8 +1,8 @@
 """The composition root: what one broker is made of, and the order in which it starts and stops.
 
-The only module that starts tasks; clocks, chance, threads, disk and network are `kbroker.machine`'s, and
-everything else is given what it needs. One event loop owns all state; nothing here is touched by other
-threads.
+Everything else is given what it needs: tasks by `spawn`, which ends them with the broker (the server of
+metrics has its own), clocks, chance, threads, disk and network by `kbroker.machine`. One event loop owns all
+state; nothing here is touched by other threads.
 
 Start: bind, open the logs, join the cluster (`kbroker.membership`: registration, election), wait until the
 controller has told this broker what it leads, then accept connections and say so; where the controller may be
@@ -52,6 +52,7 @@ from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.replication_quota import ReplicationQuota, is_listed
 from kbroker.settings import Settings, group_config, intervals, produce_rules, transaction_config
 from kbroker.stopping import CLOSE_S, LEAVE_S, STOP_S, cancel, leave_within, wait_while
+from kbroker.topic_changes import TopicChanges
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
 from kbroker.turns import Turns
 from storage.cleaner import LogCleaner, RateLimit
@@ -104,6 +105,7 @@ class Broker:
         self.listeners = listeners
         self.handlers = handlers
         self.metadata = MetadataCache()
+        self.topic_changes = TopicChanges(self.metadata, self)
         self.dispatcher = Dispatcher(self)
         self.settings = Settings(configuration, node_id)
         self.settings.changed = self._settings_changed

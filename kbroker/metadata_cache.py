@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from wire.api.metadata import MetadataResponsePartition
@@ -61,6 +62,7 @@ class MetadataCache:
         """Of the orders that came, and of the latest that was carried out."""
         self._answers: dict[str, dict[str, list[MetadataResponsePartition]]] = {}
         """By topic and listener."""
+        self._listeners: list[Callable[[Sequence[str]], object]] = []
 
     @property
     def controller_id(self) -> int:
@@ -86,7 +88,14 @@ class MetadataCache:
         if number > self._latest:
             self._latest = number
             self._update_brokers(request)
-        return [state.topic_name for state in request.topic_states if self._ends(state)]
+        ended = [state.topic_name for state in request.topic_states if self._ends(state)]
+        for told in self._listeners:
+            told([state.topic_name for state in request.topic_states])
+        return ended
+
+    def listen(self, told: Callable[[Sequence[str]], object]) -> None:
+        """Be told of the topics that there is news of, after each order."""
+        self._listeners.append(told)
 
     def _update_brokers(self, request: UpdateMetadataRequest) -> None:
         self.controller_id = request.controller_id

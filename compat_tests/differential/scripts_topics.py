@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from compat_tests.differential.conversation import Conversation, script
@@ -280,6 +281,43 @@ def a_topic_made_anew(talk: Conversation) -> None:
     talk.note("ids", {"are_different": first != second})
     talk.learn(first, "<old id>")
     talk.ask("Metadata", 12, "by the old id", topics=[{"topic_id": first, "name": None}])
+
+
+@script
+def changes_without_time(talk: Conversation) -> None:
+    """Whether a topic is there in the end."""
+    for timeout_ms in (0, -1, 10_000):
+        name = f"t{timeout_ms}"
+        talk.learn_created(
+            talk.quietly("CreateTopics", 5, topics=[topic(talk.name(name))], timeout_ms=timeout_ms),
+            f"created in {timeout_ms} ms",
+        )
+        talk.note(f"known {timeout_ms}", {"is_known": is_known(talk, name)})
+        talk.create(f"growing{timeout_ms}")
+        growth = {"name": talk.name(f"growing{timeout_ms}"), "count": 3, "assignments": None}
+        talk.ask(
+            "CreatePartitions",
+            2,
+            f"grown in {timeout_ms} ms",
+            topics=[growth],
+            timeout_ms=timeout_ms,
+            validate_only=False,
+        )
+        talk.create(f"going{timeout_ms}")
+        names = [talk.name(f"going{timeout_ms}"), talk.name("unknown")]
+        talk.ask("DeleteTopics", 4, f"deleted in {timeout_ms} ms", topic_names=names, timeout_ms=timeout_ms)
+
+
+def is_known(talk: Conversation, name: str) -> bool:
+    """Now, or in a moment."""
+    for _ in range(50):
+        reply = talk.quietly(
+            "Metadata", 9, topics=[{"name": talk.name(name)}], allow_auto_topic_creation=False
+        )
+        if reply.topics[0].error_code == 0:
+            return True
+        time.sleep(0.01)
+    return False
 
 
 @script

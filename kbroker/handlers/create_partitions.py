@@ -1,6 +1,7 @@
 """CreatePartitions: give topics more partitions.
 
-One result for each topic (conformance 17).
+One result for each topic (conformance 17). The answer waits until the partitions can be used
+(`kbroker.topic_changes`).
 """
 
 from __future__ import annotations
@@ -18,4 +19,5 @@ if TYPE_CHECKING:
 
 def create_partitions(broker: Broker, context: Context, request: CreatePartitionsRequest) -> Parked:
     check_that_one_is_left(broker.logs.files.descriptors)
-    return broker.ask_controller(events.CreatePartitions(request))
+    answered = broker.ask_controller(events.CreatePartitions(request))
+    return answered if request.validate_only else broker.topic_changes.grown(answered, request)

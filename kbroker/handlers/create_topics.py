@@ -1,7 +1,8 @@
 """CreateTopics: create topics, or (v1+) only say what would be created.
 
 The controller decides: names (conformance 12, 13), counts and configuration (16). v4+ takes -1 for the
-broker's defaults, v5+ answers with the configuration, v7 with the topic id.
+broker's defaults, v5+ answers with the configuration, v7 with the topic id. The answer waits until the topics
+can be used (`kbroker.topic_changes`).
 """
 
 from __future__ import annotations
@@ -18,4 +19,5 @@ if TYPE_CHECKING:
 
 def create_topics(broker: Broker, context: Context, request: CreateTopicsRequest) -> Parked:
     check_that_one_is_left(broker.logs.files.descriptors)
-    return broker.ask_to_create(request)
+    answered = broker.ask_to_create(request)
+    return answered if request.validate_only else broker.topic_changes.created(answered, request.timeout_ms)

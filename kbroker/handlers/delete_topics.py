@@ -1,6 +1,7 @@
 """DeleteTopics: delete topics, by name or (v6) by id.
 
-The controller decides; a topic is gone for clients at once, its files a while later (conformance 15).
+The controller decides; a topic is gone for clients when this is answered (`kbroker.topic_changes`), its files
+a while later (conformance 15).
 """
 
 from __future__ import annotations
@@ -16,4 +17,5 @@ if TYPE_CHECKING:
 
 
 def delete_topics(broker: Broker, context: Context, request: DeleteTopicsRequest) -> Parked:
-    return broker.ask_controller(events.DeleteTopics(request, context.api_version))
+    answered = broker.ask_controller(events.DeleteTopics(request, context.api_version))
+    return broker.topic_changes.deleted(answered, request.timeout_ms)

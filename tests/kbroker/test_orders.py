@@ -192,7 +192,7 @@ def test_many_logs_are_made_beside_other_requests_and_answered_when_all_are_ther
     assert produce(hosting, batch(), index=MANY - 1).base_offset == 0
 
 
-def test_orders_are_carried_out_one_after_the_other(hosting: Hosting) -> None:
+def test_orders_about_a_topic_are_carried_out_one_after_the_other(hosting: Hosting) -> None:
     """The second one finds what the first one leaves, and a replaced controller is refused in its turn."""
     broker, outcomes, answered = hosting.broker, list[tuple[str, int]](), threading.Event()
     news_of_the_next = news(partition_state(0))
@@ -233,6 +233,36 @@ def test_orders_are_carried_out_one_after_the_other(hosting: Hosting) -> None:
         ("stop", 0),
     ]
     assert hosting.do(lambda: (list(broker.replicas), list(broker.logs))) == ([], [])
+
+
+def test_orders_about_another_topic_do_not_wait(hosting: Hosting) -> None:
+    """Nor does news of brokers, and what is older of that does not come back."""
+    broker, answered = hosting.broker, threading.Event()
+    of_t = news(partition_state(0), brokers=(ME,))
+    of_u = news(partition_state(0), brokers=(ME, OTHER))
+    of_u.topic_states[0].topic_name, of_u.topic_states[0].topic_id = "u", b"u" * 16
+    of_v = news(partition_state(0), brokers=(ME, OTHER))
+    of_v.topic_states[0].topic_name, of_v.topic_states[0].topic_id = "v", b"v" * 16
+    to_lead = many(controller_epoch=3)
+    to_lead.topic_states[0].topic_name, to_lead.topic_states[0].topic_id = "v", b"v" * 16
+    to_lead.topic_states[0].partition_states[1:] = []
+
+    def begin() -> None:
+        leader_and_isr(broker, CONTEXT, many()).when_done(lambda response: None)
+        update_metadata(broker, CONTEXT, of_t).when_done(lambda response: answered.set())
+        assert update_metadata(broker, CONTEXT, news(brokers=(OTHER,))).error_code == 0
+        assert list(broker.metadata.nodes) == [OTHER]
+        assert update_metadata(broker, CONTEXT, of_u).error_code == 0
+        assert leader_and_isr(broker, CONTEXT, to_lead).error_code == 0
+        assert update_metadata(broker, CONTEXT, of_v).error_code == 0
+        assert list(broker.metadata.topics) == ["u", "v"]
+        assert broker.orders.is_busy
+
+    hosting.do(begin)
+    assert answered.wait(30)
+    assert hosting.do(lambda: list(broker.metadata.topics)) == ["u", "v", "t"]
+    assert hosting.do(lambda: list(broker.metadata.nodes)) == [ME, OTHER]
+    assert not hosting.do(lambda: broker.orders.is_busy)
 
 
 def test_a_broker_stops_in_order_while_it_makes_logs(tmp_path: Path) -> None:
