@@ -22,16 +22,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer
-from kafka.admin import NewTopic
+from kafka import KafkaConsumer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+from topics import AGGREGATES, DEAD, READINGS, TOPICS, make_topics
 
-SENSORS = (("temp", "1", "8"), ("temp", "2", "8"), ("hum", "1", "4"))
-CONTROLLED = ("temp_1", "temp_1", "temp_2")
+SENSORS = (("temp", "1", "8"), ("temp", "3", "8"), ("hum", "6", "4"))
+"""Their names are such that each has a partition of its own."""
+CONTROLLED = ("temp_1", "temp_1", "temp_3")
 """Two controllers share the alerts of temp_1."""
 HERE = Path(__file__).parent
 OUTPUT = Path("demo-output")
@@ -89,7 +90,7 @@ class State:
         self.end_at = 0.0
         self.readings: list[tuple[float, str, float]] = []
         self.arrivals: deque[float] = deque(maxlen=1000)
-        self.doubles = self.dead = 0
+        self.stored = self.refused = self.doubles = self.late = 0
         self.windows: dict[tuple[str, str], dict[str, Any]] = {}
         self.alerts: dict[str, dict[str, Any]] = {}
         self.acts: deque[str] = deque(maxlen=SHOWN)
@@ -98,28 +99,23 @@ class State:
         self.done: dict[str, int] = defaultdict(int)
         """By query: the end of its last micro-batch."""
         self.rows: dict[str, int] = defaultdict(int)
-        self._seen: set[str] = set()
 
     def take(self, topic: str, value: bytes) -> None:
-        if topic == "readings":
+        if topic == DEAD:
+            self.refused += 1
+            return
+        if topic == READINGS:
             self.end += 1
             self.arrivals.append(time.monotonic())
-        if topic == "readings-dead":
-            self.dead += 1
-            return
-        try:
+        with contextlib.suppress(ValueError, TypeError, KeyError):  # what Spark refuses, we pass over
             event = json.loads(value)
-        except ValueError:
-            return
-        if topic == "aggregates":
-            self.windows[event["device"], event["start"]] = event
-        elif topic == "readings":
-            self.doubles += event["event_id"] in self._seen
-            self._seen.add(event["event_id"])
-            at = datetime.fromisoformat(event["event_time"]).timestamp()
-            self.readings.append((at, event["device"], event["value"]))
-        else:
-            self.alerts[event["event_id"]] = event
+            if topic == AGGREGATES:
+                self.windows[event["device"], event["start"]] = event
+            elif topic == READINGS:
+                at = datetime.fromisoformat(event["event_time"]).timestamp()
+                self.readings.append((at, str(event["device"]), float(event["value"])))
+            else:
+                self.alerts[event["event_id"]] = event
 
     def rate(self) -> float:
         recent = [at for at in self.arrivals if at > time.monotonic() - 5]
@@ -140,21 +136,9 @@ def start_broker(processes: Processes, data: Path) -> str:
     raise SystemExit("the broker did not start; its log is in demo-output/logs")
 
 
-def create_topics(bootstrap: str) -> list[str]:
-    compacted = {"cleanup.policy": "compact"}
-    topics = [NewTopic("readings", 3, 1), NewTopic("readings-dead", 1, 1)]
-    topics.append(NewTopic("aggregates", 1, 1, topic_configs=compacted))
-    topics += [NewTopic(f"alerts-{kind}_{number}", 3, 1) for kind, number, _ in SENSORS]
-    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-    admin.create_topics(topics)
-    admin.close()
-    return [topic.name for topic in topics]
-
-
-def follow_topics(bootstrap: str, topics: list[str], state: State, stopping: threading.Event) -> None:
-    consumer = KafkaConsumer(
-        *topics, bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None
-    )
+def follow_topics(bootstrap: str, state: State, stopping: threading.Event) -> None:
+    names = [topic.name for topic in TOPICS]
+    consumer = KafkaConsumer(*names, bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None)
     while not stopping.is_set():
         for records in consumer.poll(timeout_ms=200).values():
             for record in records:
@@ -167,8 +151,11 @@ def follow_spark(pipeline: subprocess.Popen[str], state: State) -> None:
         with contextlib.suppress(ValueError, KeyError):
             progress = json.loads(line)
             query = progress["query"]
-            state.done[query] = sum((progress["end"] or {}).get("readings", {}).values())
+            state.done[query] = sum((progress["end"] or {}).get(READINGS, {}).values())
             state.rows[query] += progress["rows"]
+            state.stored += progress.get("stored", 0)
+            state.late += progress.get("late", 0)
+            state.doubles += progress.get("doubles", 0)
             state.is_running = True
 
 
@@ -205,7 +192,8 @@ def rates(state: State) -> Panel:
     table = Table.grid(padding=(0, 3))
     behind = state.end - min(state.done.values(), default=0)
     table.add_row("readings", f"{state.end}", f"{state.rate():.0f}/s in", f"Spark is {behind} behind")
-    table.add_row("not readable", f"{state.dead}", "sent twice", f"{state.doubles}")
+    table.add_row("stored", f"{state.stored}", f"{state.late} late", f"{state.doubles} sent twice")
+    table.add_row("refused", f"{state.refused}")
     queries = "  ".join(f"{name}: {rows}" for name, rows in sorted(state.rows.items()))
     behind_it = Text(f"rows by query   {queries or 'none yet'}", style="dim")
     return Panel(Group(table, behind_it), title="flow", title_align="left")
@@ -262,9 +250,9 @@ def run(seconds: float, console: Console) -> None:
     processes, state, stopping = Processes(logs), State(), threading.Event()
     try:
         bootstrap = start_broker(processes, OUTPUT / "broker")
-        topics = create_topics(bootstrap)
+        make_topics(bootstrap)
         start_all(processes, state, bootstrap)
-        follower = threading.Thread(target=follow_topics, args=(bootstrap, topics, state, stopping))
+        follower = threading.Thread(target=follow_topics, args=(bootstrap, state, stopping))
         follower.start()
         try:
             watch(state, bootstrap, seconds, console, processes)
@@ -278,7 +266,8 @@ def run(seconds: float, console: Console) -> None:
     picture = OUTPUT / "temperature.png"
     plot(state, picture)
     console.print(
-        f"{state.end} readings in, {state.rows['readings']} through Spark, {len(state.alerts)} alerts. "
+        f"{state.end} records in; {state.stored} readings stored, {state.refused} refused, "
+        f"{state.late} late, {state.doubles} sent twice; {len(state.alerts)} alerts. "
         f"Plot: [link=file://{picture.resolve()}]{picture}[/link]; Parquet: {OUTPUT / 'lake'}"
     )
 

@@ -3,9 +3,10 @@
     python spark_examples/sensor.py temp 1 5      # temp_1, five readings a second, until Ctrl-C
 
 A reading is JSON: {"event_id", "device", "kind", "value", "event_time"}. Now and then one is far off
-(`--anomalies`) or not JSON at all (`--malformed`), as with real devices. What was acknowledged is written
-to `--acknowledged FILE`, an event id a line. A reading whose fate is unknown is sent again under the same
-event id: readers see it at least once, and know by the id when they see it twice."""
+(`--anomalies`) or not JSON at all (`--malformed`), as with real devices; its clock is `--clock-off` seconds
+ahead. What was acknowledged is written to `--acknowledged FILE`, an event id a line. A reading whose fate is
+unknown is sent again under the same event id: readers see it at least once, and know by the id when they
+see it twice."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from datetime import UTC, datetime
 
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
+from topics import READINGS, make_topics
 
-TOPIC = "readings"
 LEVELS = {"temp": (21.0, 3.0, 0.3), "hum": (55.0, 8.0, 1.0), "press": (1013.0, 5.0, 0.5)}
 """By kind: the usual value, how far it swings, and its noise."""
 PERIOD_S = 60
@@ -31,8 +32,15 @@ PERIOD_S = 60
 
 class Sensor:
     def __init__(
-        self, kind: str, number: str, chance: random.Random, anomalies: float, malformed: float
+        self,
+        kind: str,
+        number: str,
+        chance: random.Random,
+        anomalies: float,
+        malformed: float,
+        clock_off_s: float,
     ) -> None:
+        self._clock_off_s = clock_off_s
         self.kind, self.device = kind, f"{kind}_{number}"
         self._chance, self._anomalies, self._malformed = chance, anomalies, malformed
         self._phase = chance.uniform(0, 2 * math.pi)
@@ -47,12 +55,13 @@ class Sensor:
         if self._chance.random() < self._anomalies:
             value += self._chance.choice([-1, 1]) * 12 * swing
         event_id = str(uuid.UUID(int=self._chance.getrandbits(128)))
+        at = datetime.fromtimestamp(now_s + self._clock_off_s, UTC)
         event = {
             "event_id": event_id,
             "device": self.device,
             "kind": self.kind,
             "value": round(value, 3),
-            "event_time": datetime.fromtimestamp(now_s, UTC).isoformat(timespec="milliseconds"),
+            "event_time": at.isoformat(timespec="milliseconds"),
         }
         return event_id, json.dumps(event).encode()
 
@@ -70,7 +79,7 @@ class Uplink:
     def send(self, event_id: str, payload: bytes) -> None:
         self._waiting += 1
         try:
-            future = self._producer.send(TOPIC, payload, key=self._key)
+            future = self._producer.send(READINGS, payload, key=self._key)
         except KafkaError:
             self._fail(event_id, payload)
             return
@@ -120,12 +129,19 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="stop after so many readings")
     parser.add_argument("--anomalies", type=float, default=0.01, help="share of readings that are far off")
     parser.add_argument("--malformed", type=float, default=0.005, help="share of readings that are no JSON")
+    parser.add_argument("--clock-off", type=float, default=0, help="seconds that its clock is ahead")
     parser.add_argument("--acknowledged", metavar="FILE", help="write acknowledged event ids there")
     parser.add_argument("--seed", type=int, help="the same readings every time")
     options = parser.parse_args()
     sensor = Sensor(
-        options.kind, options.id, random.Random(options.seed), options.anomalies, options.malformed
+        options.kind,
+        options.id,
+        random.Random(options.seed),
+        options.anomalies,
+        options.malformed,
+        options.clock_off,
     )
+    make_topics(options.bootstrap)
     with ExitStack() as stack:
         file = stack.enter_context(open(options.acknowledged, "a")) if options.acknowledged else None
         uplink = Uplink(options.bootstrap, sensor.device, file)

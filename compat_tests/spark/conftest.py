@@ -21,6 +21,9 @@ from kbroker.testing import Broker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# As a script's own directory would be. Last, as one of the examples has the name of a package.
+sys.path.append(str(Path(__file__).parents[2] / "spark_examples"))
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All in one worker, as a second session would cost more than it saves; first, as they take longest."""

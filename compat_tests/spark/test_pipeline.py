@@ -1,9 +1,11 @@
 """The pipeline is killed again and again, and its results are exact nevertheless.
 
 Sensors tell which readings were acknowledged; that is the truth. The driver, the broker, or both are
-killed with `kill -9` at seeded points (four; `make compat` takes ten) and started again. In the end every
-acknowledged reading is in the Parquet files once, and the aggregates, in Parquet and as the last value of
-each key of the topic, are those of exactly these readings.
+killed with `kill -9` at seeded points (four; `make compat` takes ten) and started again. The pipeline has
+its defaults, and one sensor's clock is a day behind, another's a day ahead. In the end every acknowledged
+reading is in the Parquet files once, but for those from the future, which are refused; and the aggregates, in
+Parquet and as the last value of each key of the topic, are those of exactly the readings that are not marked
+as late.
 """
 
 from __future__ import annotations
@@ -14,79 +16,29 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compat_tests.spark.driver import EXAMPLES, Driver
 from kbroker.testing import Broker
 
 CLIENT = "Spark 4.0.0"
-EXAMPLES = Path(__file__).parents[2] / "spark_examples"
 SEED = int(os.environ.get("KBROKER_SEED", "1"))
 KILLS = int(os.environ.get("KBROKER_KILLS", "4"))
-SENSORS = (("temp", "1"), ("hum", "1"))
-RATE = 15
+DAY_S = 86_400
+SENSORS = (("temp", "1", 0), ("hum", "3", 0), ("press", "3", -DAY_S))
+FROM_THE_FUTURE = ("press", "4", DAY_S)
+RATE = 5
 WINDOW_S = 10
-PATIENCE_S = 240
-READINGS = "event_id STRING, device STRING, value DOUBLE, event_time TIMESTAMP"
+READINGS = "event_id STRING, device STRING, value DOUBLE, event_time TIMESTAMP, late BOOLEAN"
 AGGREGATES = "device STRING, start TIMESTAMP, readings LONG, low DOUBLE, high DOUBLE"
 ALERTS = "event_id STRING, device STRING"
-FAST_DRIVER = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
-class Driver:
-    """`kbroker spark submit pipeline.py`, and what it says of its progress."""
-
-    def __init__(self, broker: Broker, lake: Path, log: Path) -> None:
-        self._command = [
-            *(sys.executable, "-P", "-m", "kbroker", "spark", "submit", "--master", "local[2]"),
-            *(
-                "--conf",
-                "spark.ui.enabled=false",
-                "--conf",
-                FAST_DRIVER,
-                "--conf",
-                "spark.sql.shuffle.partitions=2",
-            ),
-            *(str(EXAMPLES / "pipeline.py"), "--bootstrap", broker.bootstrap, "--into", str(lake)),
-            *("--lateness", "10 minutes", "--trigger", "100 milliseconds", "--progress"),
-        ]
-        self._log = log
-        self.batches = 0
-        self.start()
-
-    def start(self) -> None:
-        self.batches = 0
-        with self._log.open("a") as log:
-            self._process = subprocess.Popen(
-                self._command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
-            )
-        threading.Thread(target=self._follow, args=(self._process,), daemon=True).start()
-
-    def _follow(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if process is self._process and line.startswith("{") and json.loads(line)["rows"]:
-                self.batches += 1
-
-    def check(self) -> None:
-        if self._process.poll() is not None:
-            raise AssertionError(f"the driver has ended:\n{self.log_end()}")
-
-    def log_end(self) -> str:
-        return self._log.read_text()[-3000:]
-
-    def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
 
 
 @pytest.fixture
@@ -98,8 +50,6 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def driver(connector: list[Path], broker: Broker, tmp_path: Path) -> Iterator[Driver]:
-    broker.create_topic("readings", partitions=2)
-    broker.create_topic("aggregates", partitions=1, configs={"cleanup.policy": "compact"})
     driver = Driver(broker, tmp_path / "lake", tmp_path / "driver.log")
     yield driver
     driver.kill()
@@ -109,23 +59,23 @@ class Sensors:
     """Their processes, and what they know to be acknowledged."""
 
     def __init__(self, broker: Broker, directory: Path) -> None:
-        self._files = [directory / f"{kind}_{number}.acknowledged" for kind, number in SENSORS]
+        self._files: dict[str, Path] = {}
         self._processes = []
-        for index, (kind, number) in enumerate(SENSORS):
+        for index, (kind, number, clock_off_s) in enumerate((*SENSORS, FROM_THE_FUTURE)):
+            device = f"{kind}_{number}"
+            self._files[device] = directory / f"{device}.acknowledged"
             options = ("--bootstrap", broker.bootstrap, "--seed", str(SEED + index), "--malformed", "0.02")
             command = [sys.executable, str(EXAMPLES / "sensor.py"), kind, number, str(RATE), *options]
-            file = str(self._files[index])
-            self._processes.append(
-                subprocess.Popen([*command, "--anomalies", "0.02", "--acknowledged", file])
-            )
+            command += ["--acknowledged", str(self._files[device]), "--clock-off", str(clock_off_s)]
+            self._processes.append(subprocess.Popen([*command, "--anomalies", "0.03"]))
 
-    def finish(self) -> set[str]:
-        """They end when everything is acknowledged: the ids of all readings."""
+    def finish(self) -> dict[str, set[str]]:
+        """They end when everything is acknowledged: by device, the ids of its readings."""
         for process in self._processes:
             process.send_signal(signal.SIGINT)
         for process in self._processes:
             assert process.wait(60) == 0
-        return {line for file in self._files for line in file.read_text().splitlines()}
+        return {device: set(file.read_text().splitlines()) for device, file in self._files.items()}
 
     def kill(self) -> None:
         for process in self._processes:
@@ -144,7 +94,7 @@ def kill_something(chance: random.Random, driver: Driver, broker: Broker) -> str
     """The driver, the broker, or both, at some moment of a micro-batch."""
     victim = chance.choice(["driver", "driver", "broker", "both"])
     batches = driver.batches + chance.randrange(2, 12)
-    wait_until(lambda: driver.batches >= batches, driver)
+    driver.wait_until(lambda: driver.batches >= batches)
     time.sleep(chance.random())  # anywhere in the next batch
     if victim != "broker":
         driver.kill()
@@ -154,22 +104,6 @@ def kill_something(chance: random.Random, driver: Driver, broker: Broker) -> str
     if victim != "broker":
         driver.start()
     return victim
-
-
-def wait_until(condition: Any, driver: Driver) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        driver.check()
-        assert time.monotonic() < deadline, driver.log_end()
-        time.sleep(0.3)
-
-
-def close_windows(broker: Broker) -> None:
-    """Two readings from the future, one after the other: all windows before them are over then."""
-    for number in (1, 2):
-        at = datetime.now(UTC) + timedelta(days=number)
-        closing = {"event_id": f"closing-{number}", "device": "clock_1", "kind": "clock", "value": 0.0}
-        broker.produce("readings", json.dumps(closing | {"event_time": at.isoformat()}), partition=0)
 
 
 # -- what must be true in the end
@@ -182,9 +116,11 @@ def stored(spark: Any, directory: Path, columns: str) -> list[Any]:
 
 
 def expected_windows(readings: list[Any]) -> dict[tuple[str, int], tuple[int, float, float]]:
-    """By device and window: how many, the lowest and the highest."""
+    """By device and window: how many, the lowest and the highest, of those that are not late."""
     values = defaultdict(list)
     for row in readings:
+        if row.late:
+            continue
         start = int(row.event_time.timestamp()) // WINDOW_S * WINDOW_S
         values[row.device, start].append(row.value)
     return {key: (len(found), min(found), max(found)) for key, found in values.items()}
@@ -225,8 +161,14 @@ class Lake:
         return [row.event_id for row in self._rows("alerts", ALERTS)]
 
     def alerts_of_topics(self) -> set[str]:
-        names = [f"alerts-{kind}_{number}" for kind, number in SENSORS]
-        return {(record.key or b"").decode() for name in names for record in self._broker.records(name)}
+        return {(record.key or b"").decode() for record in self._broker.records("alerts")}
+
+    def is_complete_in_time(self) -> bool:
+        """The same, and time passes: windows end when later readings have come."""
+        at = datetime.now(UTC).isoformat()
+        reading = {"event_id": at, "device": "clock_1", "kind": "clock", "value": 0.0, "event_time": at}
+        self._broker.produce("readings", json.dumps(reading))
+        return self.is_complete()
 
     def is_complete(self) -> bool:
         """Whether everything has arrived that should; nothing of it may have arrived twice."""
@@ -246,19 +188,35 @@ def test_whatever_is_killed_the_results_are_exact(
     chance = random.Random(SEED)
     victims = Counter(kill_something(chance, driver, broker) for _ in range(KILLS))
     acknowledged = sensors.finish()
-    close_windows(broker)
+    refused = acknowledged.pop("press_4")
+    expected = set().union(*acknowledged.values())
     lake = Lake(spark, tmp_path / "lake", broker)
-    wait_until(lambda: len(lake.readings()) >= len(acknowledged), driver)
-    wait_until(lake.is_complete, driver)
+    driver.wait_until(lambda: len(lake.readings()) >= len(expected))
+    driver.wait_until(lambda: lake.is_complete_in_time())
     driver.kill()
 
     readings = lake.readings()
-    assert Counter(row.event_id for row in readings) == Counter(acknowledged), victims
+    assert Counter(row.event_id for row in readings) == Counter(expected), victims
+    assert acknowledged["press_3"] == {
+        row.event_id for row in readings if row.device == "press_3" and row.late
+    }
     windows = lake.windows()
     assert len(windows) == len(dict(windows))
     assert dict(windows) == expected_windows(readings)
     alerts = lake.alerts()
     assert len(alerts) == len(set(alerts))
-    assert set(alerts) <= acknowledged
-    dead = {record.value for record in broker.records("readings-dead")}
-    assert dead == {b'{"event_id": "half a rea'}
+    assert set(alerts) <= acknowledged["temp_1"] | acknowledged["hum_3"]
+    assert refused_by_reason(broker) == {
+        "not one JSON object": {b'{"event_id": "half a rea'},
+        "event_time over 1 hour after arrival": refused,
+    }
+
+
+def refused_by_reason(broker: Broker) -> dict[str, set[Any]]:
+    """The event ids of those that have one."""
+    found: dict[str, set[Any]] = defaultdict(set)
+    for record in broker.records("readings-dead"):
+        value = record.value or b""
+        why = (dict(record.headers)["why"] or b"").decode()
+        found[why].add(json.loads(value)["event_id"] if value.endswith(b"}") else value)
+    return found
