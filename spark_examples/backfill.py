@@ -1,10 +1,11 @@
 """A whole topic into Parquet, exactly once, however often it is stopped: the file sink with `availableNow`.
 
-    kbroker spark submit spark_examples/backfill.py --topic readings --into lake/readings
+    kbroker spark submit spark_examples/backfill.py --topic readings --into lake/backfill
 
 Reads what is there in portions of `--portion` records and ends. Run it again, after a crash or tomorrow,
 with the same checkpoint: it goes on where it was. The files that count are those that `_spark_metadata`
-lists."""
+lists. A directory belongs to one checkpoint: into one that another query writes to, `lake/readings` for
+instance, Spark would leave out batches whose number it has, without a word."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap", default="127.0.0.1:9092")
     parser.add_argument("--topic", default="readings")
-    parser.add_argument("--into", default="lake/readings")
+    parser.add_argument("--into", default="lake/backfill")
     parser.add_argument("--checkpoint", default="checkpoints/backfill")
     parser.add_argument("--portion", type=int, default=1_000_000)
     options = parser.parse_args()
