@@ -137,6 +137,9 @@ DESCRIPTIONS = {
     "kbroker_log_directory_bytes": Description(
         GAUGE, "Bytes of all logs in a data directory.", ("directory",)
     ),
+    "kbroker_log_gaps": Description(
+        GAUGE, "Gaps between segments of logs that are not compacted: records are lost there."
+    ),
     "kbroker_log_directory_offline": Description(
         GAUGE, "Whether a data directory cannot be used.", ("directory",)
     ),
@@ -318,6 +321,7 @@ def _disks(broker: Broker) -> Iterator[Samples]:
         "kbroker_log_directory_bytes",
         ((one.path, sum(log.size for log in one.logs.values())) for one in directories),
     )
+    yield _one("kbroker_log_gaps", sum(len(log.gaps) for log in broker.logs))
     yield _by("kbroker_log_directory_offline", ((one.path, one.offline is not None) for one in directories))
 
 

@@ -40,6 +40,7 @@ from storage.log import UnifiedLog
 from storage.log_config import FOREVER_MS
 from storage.replacement import replace, stage
 from storage.segment import LogSegment
+from storage.transaction_repair import aborted_in
 from wire.record_batch import HEADER_SIZE, NO_LEADER_EPOCH
 
 logger = logging.getLogger(__name__)
@@ -299,7 +300,7 @@ def _is_overdue(log: UnifiedLog, dirt: Dirt, now_ms: int) -> bool:
 def _aborted_behind(log: UnifiedLog, end_offset: int) -> tuple[AbortedTransaction, ...]:
     found: list[AbortedTransaction] = []
     for segment in log.segments.since(end_offset):
-        some, is_complete = segment.transaction_index.collect(end_offset, end_offset)
+        some, is_complete = aborted_in(log, segment, end_offset, end_offset)
         found += some
         if is_complete:
             break

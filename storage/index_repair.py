@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from storage.batch_scan import CorruptBatch, header_at, headers
 from storage.errors import CorruptIndex
-from storage.indexes import OffsetPosition
+from storage.indexes import NO_TIMESTAMP, OffsetPosition, TimestampOffset
 from wire.record_batch import HEADER_SIZE, BatchHeader
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def check_files(segment: LogSegment) -> None:
 
 def trusted(segment: LogSegment, entry: OffsetPosition) -> int:
     """The entry's position; CorruptIndex if that cannot be right."""
+    if not 0 <= entry.position < max(segment.size, 1):
+        raise CorruptIndex(segment.offset_index.path, f"{entry} is outside of {segment.size} bytes")
     if entry.position:
         check_entry(segment, entry, segment.file.read(entry.position, HEADER_SIZE), 0)
     return entry.position
@@ -108,17 +110,29 @@ def check_last_time(segment: LogSegment) -> None:
         if header.max_timestamp > timestamp:
             why = f"{timestamp} is not the largest timestamp, {header.max_timestamp} is larger"
             raise CorruptIndex(segment.time_index.path, why)
+    _check_last_entry(segment)
+
+
+def time_lookup(segment: LogSegment, timestamp: int) -> TimestampOffset:
+    """Where to begin to look for a timestamp; CorruptIndex if that cannot be right."""
+    entry = segment.time_index.lookup(timestamp)
+    if entry != (NO_TIMESTAMP, segment.base_offset):
+        check_time_entry(segment, entry)
+    return entry
 
 
 def _check_last_entry(segment: LogSegment) -> None:
-    """The last entry of the time index has to be what its batch says."""
-    if not segment.time_index.entries:
-        return
-    timestamp, offset = segment.time_index.last_entry
+    if segment.time_index.entries:
+        check_time_entry(segment, segment.time_index.last_entry)
+
+
+def check_time_entry(segment: LogSegment, entry: TimestampOffset) -> None:
+    """An entry of the time index has to be what its batch says. (Some clients do not say anything.)"""
+    timestamp, offset = entry
     begin = trusted(segment, segment.offset_index.lookup(offset))
-    for _, header in headers(segment.file, begin, segment.size):
+    for _, header in headers(segment.file, begin, segment.size, 2 * HEADER_SIZE):
         if header.last_offset >= offset:
-            if header.max_timestamp == timestamp:
+            if offset >= header.base_offset and header.max_timestamp in (timestamp, NO_TIMESTAMP):
                 return
             break
     raise CorruptIndex(segment.time_index.path, f"offset {offset} does not have timestamp {timestamp}")

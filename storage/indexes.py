@@ -515,7 +515,7 @@ class TimeIndex(_BoundedIndex):
 class TransactionIndex(_Index):
     """The aborted transactions whose marker lies in this segment. There is no file while there is none."""
 
-    __slots__ = ("base_offset",)
+    __slots__ = ("base_offset", "is_checked")
 
     _entry = _TRANSACTION_ENTRY
     _preallocated = False
@@ -524,6 +524,8 @@ class TransactionIndex(_Index):
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
         super().__init__(files, path)
         self.base_offset = base_offset
+        self.is_checked = False
+        """Whether the entries that were in the file have been looked at."""
 
     def append(self, transaction: AbortedTransaction) -> None:
         """Written at once. ValueError where the last offset is not larger than the last entry's."""
@@ -575,10 +577,14 @@ class TransactionIndex(_Index):
         self._check_size()
         last_offset = self.base_offset - 1
         for slot, transaction in enumerate(self):
-            if transaction.last_offset <= last_offset or transaction.first_offset > transaction.last_offset:
+            if not self._is_possible(transaction) or transaction.last_offset <= last_offset:
                 why = f"{transaction} cannot come after offset {last_offset}"
                 raise CorruptIndex(self.path, why, position=slot * self._entry.size)
             last_offset = transaction.last_offset
+
+    def _is_possible(self, one: AbortedTransaction) -> bool:
+        fits = 0 <= one.first_offset <= one.last_offset <= self.base_offset + MAX_RELATIVE_OFFSET
+        return fits and one.producer_id >= 0 and 0 <= one.last_stable_offset <= one.last_offset + 1
 
     def _from(self, slot: int) -> Iterator[AbortedTransaction]:
         for version, *fields in self._iterate(slot):

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -116,6 +116,8 @@ class UnifiedLog:
         """Renamed segments, and when to remove them."""
         self.is_changed = False
         """Whether closing has something to write."""
+        self.gaps: Sequence[tuple[str, int, int]] = ()
+        """Between segments, where records are lost; see `gaps.py`."""
         self.is_closed = False
         """Whether it has done so."""
         self._snapshot_size = segments.active.size

@@ -36,6 +36,7 @@ from storage.descriptors import is_exhausted
 from storage.errors import LogDirectoryFailed, OutOfDescriptors, StorageError
 from storage.files import Files
 from storage.flusher import Flusher
+from storage.gaps import GapSearch
 from storage.log import UnifiedLog
 from storage.log_config import LogConfig
 from storage.log_directory import (
@@ -98,6 +99,7 @@ class LogManager:
         self.files = files
         self.directories = [LogDirectory(files, path) for path in paths]
         self.flusher = Flusher(submit, call)
+        self._gap_search = GapSearch(files, submit, call)
         self._config_for = config_for
         self._submit = submit
         self._call = call
@@ -229,6 +231,7 @@ class LogManager:
         log.first_dirty_offset = min(cleaned, log.log_end_offset)
         directory.logs[topic_partition] = log
         self._places[topic_partition] = directory
+        self._gap_search.add(log)
 
     def _break(self, directory: LogDirectory, topic_partition: TopicPartition, error: StorageError) -> None:
         logger.error("Log %s of %s cannot be used: %s", log_name(topic_partition), directory.path, error)
@@ -440,6 +443,8 @@ class LogManager:
         if self._is_due("high watermarks", self._intervals.high_watermarks_ms, now_ms):
             self._checkpoint_later(lambda directory: directory.high_watermarks)
         self._remove_deleted(now_ms)
+        with suppress(RuntimeError, MemoryError):  # there may be a thread for it next time
+            self._gap_search.tick()
         self.flusher.tick()
         self._flush_what_is_due(now_ms)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage.files import Buffer
 from storage.indexes import AbortedTransaction
 from storage.segment import NO_PARTS, SegmentRead
+from storage.transaction_repair import aborted_in
 from wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def aborted_transactions(log: UnifiedLog, offset: int, upper_bound: int) -> list
     """Those that overlap [offset, upper_bound). Their markers may lie in later segments (conformance 44)."""
     found: list[AbortedTransaction] = []
     for segment in log.segments.since(offset):
-        some, is_complete = segment.transaction_index.collect(offset, upper_bound)
+        some, is_complete = aborted_in(log, segment, offset, upper_bound)
         found += some
         if is_complete:
             break

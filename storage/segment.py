@@ -38,6 +38,7 @@ from storage.indexes import (
     AbortedTransaction,
     OffsetIndex,
     TimeIndex,
+    TimestampOffset,
     TransactionIndex,
 )
 from storage.log_config import LogConfig
@@ -408,6 +409,10 @@ class LogSegment:
         if self._largest_timestamp is None:
             self._load_largest_timestamp()
         return self._largest_offset
+
+    def lookup_time(self, timestamp: int) -> TimestampOffset:
+        """Up to this offset nothing is later than `timestamp`, nor below it."""
+        return self._searching(lambda: index_repair.time_lookup(self, timestamp))
 
     def _load_largest_timestamp(self) -> None:
         """The time index knows, since it got a last entry when the segment was closed."""

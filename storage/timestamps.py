@@ -75,7 +75,7 @@ def _at_boundary(log: UnifiedLog, offset: int) -> FoundOffset:
 def _of_first_since(log: UnifiedLog, timestamp: int) -> FoundOffset | None:
     for segment in log.segments.since(log.log_start_offset):
         if segment.largest_timestamp >= timestamp:
-            known = segment.time_index.lookup(timestamp)
+            known = segment.lookup_time(timestamp)
             for header, record in _records(segment, max(known.offset, log.log_start_offset), timestamp):
                 if record.timestamp >= timestamp and record.offset >= log.log_start_offset:
                     return FoundOffset(record.offset, record.timestamp, header.leader_epoch)

@@ -118,6 +118,8 @@ class SimulatedFile:
         with self._disk._powered:
             self._check_open()
             self._disk._check("read", self.path)
+            if position < 0:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self.path)
             return bytes(self._node.contents[position : position + length])
 
     def truncate(self, size: int) -> None:

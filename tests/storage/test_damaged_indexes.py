@@ -1,0 +1,164 @@
+"""One entry in the middle of an index cannot be right: the index is made again, and the data are served."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+
+from storage.log import UnifiedLog
+from storage.reading import Isolation, aborted_transactions
+from tests.storage.partitions import SMALL, append, batch, contents, fill, marker, new_log, reopened
+from tests.storage.simulated_disk import SimulatedDisk
+
+COUNT = 200
+CONFIG = replace(SMALL, segment_bytes=1 << 20)
+INT32 = [-1, -(1 << 31), (1 << 31) - 1, 7]
+INT64 = [-1, -(1 << 63), (1 << 63) - 1, 7]
+
+
+def closed(disk: SimulatedDisk) -> UnifiedLog:
+    """One large segment, whose indexes have some entries."""
+    log = new_log(disk, CONFIG)
+    fill(log, COUNT)
+    log.close()
+    return log
+
+
+def index_of(log: UnifiedLog, extension: str) -> str:
+    return f"{log.directory}/{log.segments.active.base_offset:020d}{extension}"
+
+
+def plant(disk: SimulatedDisk, path: str, entry: struct.Struct, field: int, value: int) -> bytes:
+    """Give a field of the entry in the middle another value; what the file was."""
+    good = disk.read(path)
+    slots = len(good) // entry.size
+    assert slots > 5
+    at = slots // 2 * entry.size
+    fields = list(entry.unpack_from(good, at))
+    fields[field] = value
+    disk.plant(path, good[:at] + entry.pack(*fields) + good[at + entry.size :])
+    return good
+
+
+@pytest.mark.parametrize("value", INT32)
+@pytest.mark.parametrize("field", [0, 1])
+def test_an_entry_of_the_offset_index(disk: SimulatedDisk, field: int, value: int) -> None:
+    log = closed(disk)
+    path = index_of(log, ".index")
+    good = plant(disk, path, struct.Struct(">ii"), field, value)
+    log = reopened(log, clean=True)
+    for offset in reversed(range(COUNT)):  # each is searched for
+        found = log.read(offset, 100, Isolation.LOG_END)
+        assert found.next_offset == offset + 1
+    assert [record.offset for record in contents(log, 1 << 20)] == list(range(COUNT))
+    assert log.offline is None
+    log.checkpoint()
+    log.release()
+    if field == 1:  # an offset that is too high is never used
+        assert disk.read(path) == good
+
+
+@pytest.mark.parametrize("value", INT32)
+def test_the_offset_of_an_entry_of_the_time_index(disk: SimulatedDisk, value: int) -> None:
+    log = closed(disk)
+    plant(disk, index_of(log, ".timeindex"), struct.Struct(">qi"), 1, value)
+    log = reopened(log, clean=True)
+    log.high_watermark = log.log_end_offset
+    for offset in range(COUNT):
+        assert log.offset_for_timestamp(1000 + offset).offset == offset
+    assert log.offline is None
+
+
+@pytest.mark.parametrize("value", INT64)
+def test_the_timestamp_of_an_entry_of_the_time_index(disk: SimulatedDisk, value: int) -> None:
+    log = closed(disk)
+    plant(disk, index_of(log, ".timeindex"), struct.Struct(">qi"), 0, value)
+    log = reopened(log, clean=True)
+    log.high_watermark = log.log_end_offset
+    for offset in range(COUNT):
+        assert log.offset_for_timestamp(1000 + offset).offset == offset
+    assert log.offline is None
+
+
+@pytest.mark.parametrize("last", [(1 << 62, 3), (1500, 3), (1199, -5)])
+def test_the_last_entry_of_the_time_index(disk: SimulatedDisk, last: tuple[int, int]) -> None:
+    """Retention goes by it, and the search for the largest timestamp."""
+    log = closed(disk)
+    path = index_of(log, ".timeindex")
+    disk.plant(path, disk.read(path)[:-12] + struct.pack(">qi", *last))
+    log = reopened(log, clean=True)
+    log.high_watermark = log.log_end_offset
+    assert log.segments.active.largest_timestamp == 1000 + COUNT - 1
+    assert log.offset_for_timestamp(-3).offset == COUNT - 1
+    assert log.offline is None
+
+
+TRANSACTIONS = 12
+
+
+def with_aborted(disk: SimulatedDisk) -> UnifiedLog:
+    """Transactions of two producers that overlap, in several segments, all of them aborted."""
+    log = new_log(disk, SMALL)
+    for number in range(TRANSACTIONS):
+        for producer in (1, 2):
+            one = batch("a", "b", producer_id=producer, epoch=0, sequence=2 * number, transactional=True)
+            append(log, one)
+        append(log, marker(1, commit=number % 4 == 3))
+        append(log, marker(2, commit=False))
+        fill(log, 3)
+    return log
+
+
+@pytest.mark.parametrize("value", INT64)
+@pytest.mark.parametrize("field", range(1, 5))
+def test_an_entry_of_a_transaction_index(disk: SimulatedDisk, field: int, value: int) -> None:
+    """Nothing that was aborted is served as if it had been committed."""
+    entry = struct.Struct(">hqqqq")
+    log = with_aborted(disk)
+    expected = aborted_transactions(log, 0, log.log_end_offset)
+    assert len(log.segments) > 3
+    log.close()
+    indexes = [name for name in disk.list(log.directory) if name.endswith(".txnindex")]
+    path = f"{log.directory}/{indexes[len(indexes) // 2]}"
+    data = disk.read(path)
+    at = len(data) // entry.size // 2 * entry.size
+    fields = list(entry.unpack_from(data, at))
+    fields[field] = value
+    is_possible = (field == 1 and value > 0) or (value == 7 and field != 3)  # nothing tells that it is wrong
+    disk.plant(path, data[:at] + entry.pack(*fields) + data[at + entry.size :])
+    log = reopened(log, clean=True)
+    log.high_watermark = log.log_end_offset
+    found = aborted_transactions(log, 0, log.log_end_offset)
+    if not is_possible:
+        assert found == expected
+        assert disk.read(path) == data
+    assert log.offline is None
+
+
+def test_a_version_of_a_transaction_index_that_does_not_exist(disk: SimulatedDisk) -> None:
+    log = with_aborted(disk)
+    expected = aborted_transactions(log, 0, log.log_end_offset)
+    log.close()
+    for name in disk.list(log.directory):
+        if name.endswith(".txnindex"):
+            disk.corrupt(f"{log.directory}/{name}", 1)
+    log = reopened(log, clean=True)
+    log.high_watermark = log.log_end_offset
+    assert aborted_transactions(log, 0, log.log_end_offset) == expected
+
+
+def test_a_transaction_index_is_made_again_without_snapshots(disk: SimulatedDisk) -> None:
+    """From the first batch that there is."""
+    log = with_aborted(disk)
+    expected = aborted_transactions(log, 0, log.log_end_offset)
+    log.close()
+    for name in disk.list(log.directory):
+        if name.endswith(".snapshot"):
+            disk.remove(f"{log.directory}/{name}")
+        if name.endswith(".txnindex"):
+            disk.corrupt(f"{log.directory}/{name}", 1)
+    log = reopened(log, clean=True)
+    log.high_watermark = log.log_end_offset
+    assert aborted_transactions(log, 0, log.log_end_offset) == expected
