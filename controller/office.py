@@ -41,14 +41,21 @@ class Mandate(NamedTuple):
 async def campaign(
     store: MetadataStore, broker_id: int, now_ms: Callable[[], int], changed: Watch
 ) -> Mandate | int:
-    """Become the controller, or say which broker is. `changed` is called when that may be over."""
+    """Become the controller, or say which broker is. `changed` is called when that may be over.
+
+    Where the office is ours already, the epoch must be the same before and after that was read. Otherwise it
+    may be that of a successor, whose fence would let our transactions pass.
+    """
     while True:
-        holder = await _holder(store, changed)
         current = await _current(store)
+        holder = await _holder(store, changed)
         if holder is not None:
             controller, session_id = holder
-            is_ours = (controller.broker_id, session_id) == (broker_id, store.session_id)
-            return current if is_ours else controller.broker_id
+            if (controller.broker_id, session_id) != (broker_id, store.session_id):
+                return controller.broker_id
+            if await _current(store) == current:
+                return current
+            continue
         with suppress(NodeExists, BadVersion):
             await store.multi(
                 [

@@ -8,10 +8,13 @@ from collections.abc import Awaitable
 import pytest
 
 from controller import znodes
-from controller.metadata_store import Watch
+from controller.embedded import EmbeddedStore
+from controller.membership import prepare
+from controller.metadata_store import Node, Watch
+from controller.office import Mandate, campaign
 from controller.state import TopicPartition
 from tests.controller.clusters import Cluster, controller_epoch
-from tests.controller.simulated_store import SimulatedStore
+from tests.controller.simulated_store import SimulatedStore, answer_of
 from tests.controller.virtual_time import in_virtual_time
 from tests.controller.worlds import a_topic
 from wire.errors import ErrorCode
@@ -78,6 +81,37 @@ async def test_a_controller_that_does_not_know_it_was_replaced_cannot_write() ->
     assert cluster.active is broker
     assert broker.fake.controller_epoch == 9
     await cluster.stop_all()
+
+
+class Replaced(SimulatedStore):
+    """While its broker learns that it is the controller, the node is removed, and a rival is elected."""
+
+    rival: EmbeddedStore | None = None
+
+    def get(self, path: str, watch: Watch | None = None) -> Awaitable[Node]:
+        answer = super().get(path, watch)
+        if path == znodes.Controller.path() and self.rival is not None:
+            assert isinstance(answer, asyncio.Future)
+            answer.add_done_callback(self._replace)
+        return answer
+
+    def _replace(self, answer: object) -> None:
+        assert self.rival is not None
+        answer_of(self.rival.delete(znodes.Controller.path()))
+        rival, self.rival = self.rival, None
+        assert answer_of(campaign(rival, 2, lambda: 0, lambda event: None)) == Mandate(2, 2)
+
+
+@in_virtual_time
+async def test_a_controller_that_is_replaced_does_not_take_the_epoch_of_its_successor() -> None:
+    """Seed 100733 of the simulation: both acted in one epoch, and the fence let both write."""
+    cluster = Cluster(seed=10)
+    await prepare(await cluster.connect(), "the cluster")
+    store = Replaced(cluster.tree, cluster.delay)
+    assert await campaign(store, 1, lambda: 0, lambda event: None) == Mandate(1, 1)
+    assert await campaign(store, 1, lambda: 0, lambda event: None) == Mandate(1, 1)
+    store.rival = cluster.tree.connect(asyncio.get_running_loop().call_soon)
+    assert await campaign(store, 1, lambda: 0, lambda event: None) == 2
 
 
 # -- lost connections
