@@ -16,8 +16,8 @@ from importlib import import_module
 from typing import Any, NamedTuple, TypeVar
 from unittest.mock import patch
 
-from controller import brokers, election
-from controller.metadata_store import ANY_VERSION, Check
+from controller import brokers, controller, election, office
+from controller.metadata_store import ANY_VERSION, Check, MetadataStore, Watch
 from controller.office import Mandate
 from controller.plan import Plan
 from controller.state import LeaderAndIsr, TopicPartition
@@ -166,6 +166,24 @@ def write_without_the_fence() -> AbstractContextManager[object]:
         return Check(ControllerEpoch.path(), ANY_VERSION)
 
     return patch.object(Mandate, "fence", property(watched(fence)))
+
+
+def stay_in_office() -> AbstractContextManager[object]:
+    """In the epoch of the successor."""
+    elect = office.campaign
+    elected: set[int] = set()
+
+    async def campaign(
+        store: MetadataStore, broker_id: int, now_ms: Callable[[], int], changed: Watch
+    ) -> Mandate | int:
+        outcome = await elect(store, broker_id, now_ms, changed)
+        if isinstance(outcome, Mandate):
+            elected.add(store.session_id)
+        elif store.session_id in elected:
+            return await office._current(store)
+        return outcome
+
+    return stand_in(controller, "campaign", campaign)
 
 
 def take_orders_to_an_earlier_life() -> AbstractContextManager[object]:
@@ -381,6 +399,7 @@ PLANTED = (
     Planted(elect_anybody, "incomplete leader", 1),
     Planted(elect_without_a_new_leader_epoch, "divergence", 3),
     Planted(write_without_the_fence, "stale controller", 2, ("depose", "slow_store", "kill")),
+    Planted(stay_in_office, "two controllers", 1, ("depose",)),
     Planted(take_orders_to_an_earlier_life, "incomplete leader", 12, ("cut_power",)),
     Planted(trust_who_restarted, "incomplete leader", 2, ("cut_power",)),
     Planted(keep_a_lease_for_two_sessions, "false certainty", 1, ("lose_store",)),

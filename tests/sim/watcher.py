@@ -8,6 +8,7 @@
     false certainty     a broker is certain of what it leads, and its registration has gone
     stale controller    a partition's state was written by a controller that had been replaced, or its epochs
                         have gone back
+    two controllers     they act in the same epoch
 
 It also counts how often a leader served while another one had a later epoch, so that a run shows that this
 was met.
@@ -87,6 +88,8 @@ class Watcher:
         self._watermarks: dict[tuple[int, int, Place, bytes, int], tuple[int, int]] = {}
         self._transactions: dict[tuple[Place, bytes], OpenTransactions] = {}
         self._states: dict[str, tuple[bytes, int, int]] = {}
+        self._controllers: dict[int, int] = {}
+        """Who acts in which epoch."""
         self.volatile: set[str] = set()
         """Topics with one replica: what is visible there may still go with the power."""
         cluster.store_changed = self.look_at_store
@@ -176,6 +179,7 @@ class Watcher:
     def look_at_store(self) -> None:
         """After every change: who has written the partitions' states."""
         self._look_at_leases()
+        self._look_at_controllers()
         nodes = self._cluster.tree._nodes
         current = nodes.get(znodes.ControllerEpoch.path())
         for path, node in nodes.items():
@@ -193,3 +197,12 @@ class Watcher:
                 detail = f"{path}: leader epoch {known[2]} to {state.leader_epoch}"
                 self._history.broken("stale controller", detail)
             self._states[path] = node.data, state.controller_epoch, state.leader_epoch
+
+    def _look_at_controllers(self) -> None:
+        """One that has been replaced and does not know it acts in an epoch of its own."""
+        for node in self._cluster.nodes:
+            if node.is_controller and node.broker is not None and node.broker.membership is not None:
+                epoch = node.broker.membership.controller._mandate.epoch
+                first = self._controllers.setdefault(epoch, node.broker_id)
+                if first != node.broker_id:
+                    self._history.broken("two controllers", f"broker-{first} and {node} in epoch {epoch}")
