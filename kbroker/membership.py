@@ -102,7 +102,9 @@ class Membership:
             update_metadata=partial(update_metadata, broker),
             stop_replica=partial(stop_replica, broker),
         )
-        self.producer_ids = ProducerIds(lambda: next_block(store, broker.node_id), broker.spawn)
+        self.producer_ids = ProducerIds(
+            lambda: next_block(store, broker.node_id), broker.spawn, broker.log_limits
+        )
         self.controller = Controller(
             broker.node_id,
             self._registration(),
@@ -216,7 +218,9 @@ class Membership:
         try:
             await self._store.create(LOG_DIR_EVENT_PREFIX, event.encode(), sequential=True)
         except StoreError as error:
-            logger.warning("the controller does not know of the failed disk yet: %r", error)
+            self._broker.log_limits.warning(
+                logger, "failed disk", "the controller does not know of the failed disk yet: %r", error
+            )
             self._offline.clear()  # so that it is told again
 
     def _registration(self) -> BrokerRegistration:
@@ -358,7 +362,10 @@ class Membership:
             try:
                 block = await next_block(self._store, broker_id)
             except StoreError as error:
-                logger.warning("no producer ids for broker %d: %r", broker_id, error)
+                kind = "producer ids for others"
+                self._broker.log_limits.warning(
+                    logger, kind, "no producer ids for broker %d: %r", broker_id, error
+                )
                 told(None)
             else:
                 told(block)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
 from controller.metadata_store import StoreError
+from kbroker.log_limits import LogLimits
 
 logger = logging.getLogger(__name__)
 
@@ -22,9 +23,11 @@ class ProducerIds:
         self,
         next_block: Callable[[], Awaitable[range]],
         spawn: Callable[[Coroutine[object, object, None]], object],
+        log_limits: LogLimits,
     ) -> None:
         self._next_block = next_block
         self._spawn = spawn
+        self._log_limits = log_limits
         self._block: Iterator[int] = iter(())
         self._waiting: list[Told] = []
 
@@ -43,7 +46,7 @@ class ProducerIds:
             try:
                 self._block = iter(await self._next_block())
             except StoreError as error:
-                logger.warning("no producer ids now: %r", error)
+                self._log_limits.warning(logger, "producer ids", "no producer ids now: %r", error)
                 await asyncio.sleep(RETRY_S)
                 continue
             while self._waiting and (producer_id := next(self._block, None)) is not None:

@@ -84,7 +84,7 @@ def rewind(segment: LogSegment, offset: int) -> int:
         try:
             position = _rewound_to(segment, offset)
         except (CorruptIndex, FileNotFoundError) as error:
-            logger.warning("%s; reading all of %s", error, segment.path)
+            logger.debug("%s; reading all of %s", error, segment.path)
     if not position:
         _empty(segment)
     segment.restart_index_interval()

@@ -23,11 +23,11 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -54,6 +54,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+PROGRESS_LOGS = 1000
+"""After so many a line says how far it is."""
 CLOSERS = 4
 """Threads that close logs side by side."""
 FOREVER_S = 1e9
@@ -104,7 +106,8 @@ class LogManager:
         self._submit = submit
         self._call = call
         self._unique = unique
-        self._settings = settings
+        self._repairs: list[str] = []
+        self._settings = replace(settings, repaired=self._repairs.append)
         self._intervals = intervals
         self._file_delete_delay_ms = file_delete_delay_ms
         self._places: dict[TopicPartition, LogDirectory] = {}
@@ -159,12 +162,18 @@ class LogManager:
         ]
         for done, (directory, topic_partition, future) in enumerate(opening, 1):
             self._place(directory, topic_partition, future)
-            if not directory.was_clean:
-                logger.info("%d of %d logs are recovered", done, len(opening))
+            if not directory.was_clean and (done % PROGRESS_LOGS == 0 or done == len(opening)):
+                self._tell_progress(done, len(opening))
             progress(done, len(opening))
         for directory in self.online:
             with suppress(StorageError):  # it is offline now
                 directory.checkpoint(directory.recovery_points)
+
+    def _tell_progress(self, done: int, total: int) -> None:
+        """One line for many logs: after a crash there is something to do for each."""
+        counts = sorted(Counter(self._repairs).items())
+        repairs = ", ".join(f"{count} {what}" for what, count in counts) or "nothing to repair"
+        logger.info("%d of %d logs are recovered: %s", done, total, repairs)
 
     def _find(self, directory: LogDirectory) -> list[TopicPartition]:
         """The logs of a directory; what was set aside earlier is dealt with."""

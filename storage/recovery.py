@@ -54,6 +54,9 @@ from wire.record_batch import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
 
 logger = logging.getLogger(__name__)
 
+LARGE_BYTES = 100 << 20
+"""A segment of that size takes a while to read: somebody may want to know."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
@@ -63,6 +66,8 @@ class LogSettings:
     verify_transactions: bool = False
     jitter: Callable[[int], int] = lambda limit_ms: 0
     """Draws from [0, limit_ms)."""
+    repaired: Callable[[str], object] = lambda what: None
+    """Told of each thing that had to be done after a crash. Called in threads."""
 
 
 DEFAULTS = LogSettings()
@@ -211,7 +216,9 @@ class _Opening:
         suspects = self.segments.since(recovery_point)
         end_offset = suspects[0].base_offset
         for number, segment in enumerate(suspects, 1):
-            logger.info("Recovering %s, segment %d of %d", segment.path, number, len(suspects))
+            level = logging.INFO if segment.size >= LARGE_BYTES else logging.DEBUG
+            logger.log(level, "Recovering %s, segment %d of %d", segment.path, number, len(suspects))
+            self.settings.repaired("segments read again")
             if not self._follows(segment, end_offset):
                 logger.warning("%s does not begin at offset %d, where the log ends", segment.path, end_offset)
                 self._remove(suspects[number - 1 :])
@@ -224,6 +231,7 @@ class _Opening:
             if good < segment.size:
                 self._remove(suspects[number:])
                 segment.cut(good)
+                self.settings.repaired("logs cut")
                 break
         if self.producers.map_end_offset > end_offset:
             # The recovery point, and a snapshot, are those of a log which was then truncated.
@@ -244,6 +252,8 @@ class _Opening:
         """Read what may not be durable; how many bytes of the segment are good, and the offset after them."""
         offset = self._check_transactions(segment, offset)
         begin = position = index_repair.rewind(segment, offset)
+        if not begin and offset > segment.base_offset:
+            self.settings.repaired("indexes made anew")
         end_offset = self._offset_at(segment, position)
         if is_first:
             self.segments.reload_producers(self.producers, offset, end_offset, self.now_ms)

@@ -71,7 +71,7 @@ def serve(configuration: Configuration, listeners: Listeners) -> None:
     gc.disable()  # all that is made until the broker is ready stays for good
 
     from kbroker.broker import run
-    from kbroker.configuration.layers import warnings
+    from kbroker.configuration.layers import warnings, without_effect
     from kbroker.log_output import start_logging
     from kbroker.open_files import FEWEST, most_connections, most_log_files, raise_the_limit
 
@@ -80,6 +80,8 @@ def serve(configuration: Configuration, listeners: Listeners) -> None:
     logger = logging.getLogger("kbroker")
     for warning in warnings(configuration.static):
         logger.warning("%s", warning)
+    if idle := without_effect(configuration.static):
+        logger.info("keys that have no effect: %s", "; ".join(f"{key} ({idle[key]})" for key in idle))
     open_files = raise_the_limit()
     if open_files < FEWEST:
         raise OSError(f"ulimit -n is {open_files}: a broker needs at least {FEWEST} open files")

@@ -160,13 +160,16 @@ def overriding(weaker: Texts, stronger: Texts) -> dict[str, str]:
 
 
 def warnings(static: Texts) -> Iterator[str]:
-    """What whoever wrote this should know: keys that are unknown, and keys that do nothing."""
+    """What whoever wrote this should look at: keys that are unknown."""
     for name in static:
-        found = find_broker_key(name)
-        if found is None:
+        if find_broker_key(name) is None:
             yield f"unknown key {name}: it is kept, and has no effect{_hint(name)}"
-        elif found.no_effect:
-            yield f"{name} has no effect: {found.no_effect}"
+
+
+def without_effect(static: Texts) -> dict[str, str]:
+    """The known keys that do nothing, and why; a real file has many."""
+    found = {name: find_broker_key(name) for name in static}
+    return {name: note.no_effect for name, note in found.items() if note is not None and note.no_effect}
 
 
 def _hint(name: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from kbroker.config import ConfigError
 from kbroker.configuration.broker_keys import BrokerConfig
 from kbroker.configuration.group_keys import GroupConfig
-from kbroker.configuration.layers import Configuration, overriding, warnings
+from kbroker.configuration.layers import Configuration, overriding, warnings, without_effect
 from kbroker.configuration.topic_keys import TopicConfig
 
 HOUR_MS = 3_600_000
@@ -249,13 +249,13 @@ def test_unknown_and_idle_keys_are_reported() -> None:
         "something.else": "x",
     }
     assert list(warnings(static)) == [
-        "num.io.threads has no effect: one event loop does all of this",
         "unknown key retention.ms: it is kept, and has no effect; it belongs to a topic, "
         "the broker's key for all topics is log.retention.ms",
         "unknown key remote.storage.enable: it is kept, and has no effect; it belongs to a topic",
         "unknown key log.retenton.ms: it is kept, and has no effect; is log.retention.ms meant?",
         "unknown key something.else: it is kept, and has no effect",
     ]
+    assert without_effect(static) == {"num.io.threads": "one event loop does all of this"}
     assert Configuration(static).static == static
 
 

@@ -80,7 +80,9 @@ class TestStartAndStop:
             steps: list[tuple[int, int]] = []
             manager.start(0, lambda done, total: steps.append((done, total)))
         assert steps == [(1, 3), (2, 3), (3, 3)]
-        assert "3 of 3 logs are recovered" in caplog.text
+        lines = [record.getMessage() for record in caplog.records]
+        segments = sum(len(log.segments) for log in manager)
+        assert lines == [f"3 of 3 logs are recovered: {segments} segments read again"], "one for all"
         assert [log.log_end_offset for log in manager] == [50, 50, 50]
 
     def test_a_recovery_point_above_the_end_of_a_log_is_lowered_before_the_log_grows(

@@ -228,12 +228,20 @@ class TestAfterACrash:
         assert log.recovery_point == 120
         assert len(contents(reopened(log, disk.after_crash()))) == 120
 
-    def test_the_log_tells_how_far_it_is(self, disk: SimulatedDisk, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_log_tells_how_far_it_is_with_large_segments(
+        self, disk: SimulatedDisk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         log = new_log(disk, SMALL)
         fill(log, 60)
+        largest = max(segment.size for segment in log.segments)
+        monkeypatch.setattr("storage.recovery.LARGE_BYTES", largest)
         with caplog.at_level(logging.INFO, "storage.recovery"):
             reopened(log)
-        assert f"segment {len(log.segments)} of {len(log.segments)}" in caplog.text
+        large = [number for number, one in enumerate(log.segments, 1) if one.size == largest]
+        lines = [record.getMessage() for record in caplog.records]
+        assert [line.split("segment ")[1] for line in lines] == [
+            f"{number} of {len(log.segments)}" for number in large
+        ]
 
     def test_a_device_that_fails_is_no_damaged_log(self, disk: SimulatedDisk) -> None:
         log = new_log(disk, SMALL)
