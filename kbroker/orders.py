@@ -45,7 +45,7 @@ class _Order:
 
     def __init__(self, steps: Order, topics: Collection[str]) -> None:
         self.steps = steps
-        self.topics = frozenset(topics)
+        self.topics = tuple(dict.fromkeys(topics))
         self.parked = Parked()
         self.ahead = 0
         """In how many topics' lines there are others before it."""
