@@ -254,8 +254,7 @@ class GroupCoordinator(Coordinators[Groups]):
     def delete_topics(self, topics: frozenset[str]) -> None:
         """Offsets in deleted topics go with them."""
         for shard in self._shards.values():
-            if not shard.is_loading:
-                shard.decide(lambda groups, now_ms: groups.delete_topics(topics, now_ms))
+            shard.decide_when_loaded(lambda groups, now_ms: groups.delete_topics(topics, now_ms))
 
     def transaction_ended(self, index: int, producer_id: int, *, is_commit: bool) -> None:
         """A marker was appended to a partition; one that is being loaded will come to it by itself."""
@@ -290,6 +289,8 @@ class Shard(Generic[M]):
         self._patience_ms = patience_ms
         self._when_loaded = when_loaded
         self._when_failed = when_failed
+        self._to_decide: list[Callable[[M, int], Step]] = []
+        """Once everything is loaded."""
         self._timers: dict[TimerKey, Timer] = {}
         self._held_back: dict[int, tuple[int, list[Reply]]] = {}
         """With the time until which they are; in that order."""
@@ -307,6 +308,13 @@ class Shard(Generic[M]):
                 logger.warning("%s refused %d records: %s", self.partition, len(refused), error)
                 step = self.machine.refused(step.of(refused), error.code, self._clock.now_ms())
         self._follow(step)
+
+    def decide_when_loaded(self, decide: Callable[[M, int], Step]) -> None:
+        """At once, where everything is loaded."""
+        if self.is_loading:
+            self._to_decide.append(decide)
+        else:
+            self.decide(decide)
 
     def _follow(self, step: Step) -> None:
         """Everything about a Step but its records."""
@@ -450,6 +458,9 @@ class Shard(Generic[M]):
         if log.log_end_offset > log.log_start_offset:
             logger.info("loaded %s", self.partition)
         self.decide(lambda machine, now_ms: machine.loaded(now_ms))
+        for decide in self._to_decide:
+            self.decide(decide)
+        self._to_decide.clear()
         self._when_loaded(self.partition.index)
 
     def _replay_batch(self, header: BatchHeader, data: bytes | bytearray | memoryview, position: int) -> None:

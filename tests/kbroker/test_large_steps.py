@@ -135,6 +135,24 @@ def test_all_offsets_in_a_deleted_topic_go(hosting: Hosting) -> None:
     wait_until(lambda: fetched(hosting, "g") == {"stays": 1})
 
 
+def test_offsets_in_a_topic_that_is_deleted_during_loading_go(hosting: Hosting) -> None:
+    hosting.order(CONSUMER_OFFSETS)
+    committed(hosting, "g", LONG, 5_000)
+    committed(hosting, "g", "stays", 1)
+    groups = hosting.broker.groups
+    partition = hosting.broker.replicas.leader_of(CONSUMER_OFFSETS, 0)
+
+    def load() -> None:
+        groups.resigned(0)
+        groups.elected(partition)
+        assert not groups.served(), "it was loaded at once"
+        groups.delete_topics(frozenset([LONG]))
+
+    hosting.do(load)
+    wait_until(lambda: hosting.do(lambda: len(groups.served()) == 1))
+    wait_until(lambda: fetched(hosting, "g") == {"stays": 1})
+
+
 def test_offsets_in_a_deleted_topic_go_when_the_partition_takes_records_again(hosting: Hosting) -> None:
     """The partition refuses everything for a while."""
     hosting.order(CONSUMER_OFFSETS)
