@@ -51,6 +51,7 @@ from kbroker.peer import Address
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.replication_quota import ReplicationQuota, is_listed
 from kbroker.settings import Settings, group_config, intervals, produce_rules, transaction_config
+from kbroker.slices import Slices, to_the_end
 from kbroker.stopping import CLOSE_S, LEAVE_S, STOP_S, cancel, leave_within, wait_while
 from kbroker.topic_changes import TopicChanges
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
@@ -124,6 +125,7 @@ class Broker:
         self.end_turn = self.replicas.append_staged
         """Carries out what was staged: before a request that must see it, and after every read."""
         self.turns = Turns(self.end_turn)
+        self.slices = Slices(self.steady_s, self._call_soon)
         self.orders = Orders(self._make_logs, self._call_soon)
         self.groups = self._groups()
         self.inter_broker = self._inter_broker()
@@ -196,8 +198,8 @@ class Broker:
     def _inter_broker(self) -> InterBroker:
         """The way to partition leaders and to coordinators, wherever they are."""
         handlers = {
-            AddPartitionsToTxnRequest: partial(add_partitions_to_txn, self),
-            WriteTxnMarkersRequest: partial(write_txn_markers, self),
+            AddPartitionsToTxnRequest: lambda *asked: to_the_end(add_partitions_to_txn(self, *asked)),
+            WriteTxnMarkersRequest: lambda *asked: to_the_end(write_txn_markers(self, *asked)),
         }
         return InterBroker(
             self.node_id,
@@ -372,6 +374,7 @@ class Broker:
             await leave_within(LEAVE_S, self.membership.leave())
         await cancel(self._tasks)
         self.orders.stop()
+        self.slices.stop()
         self.compaction.stop()
         await wait_while(self._threads_are_busy, lambda: end_s - CLOSE_S - self.steady_s())
         self.replicas.stop()

@@ -8,6 +8,7 @@ Rules:
 - Each request that waits for its reply has a `Slot` in a queue; replies leave from the front of it. While
   the queue holds a parked request, the requests behind it wait unread in the `backlog`, except that a
   Produce does not wait for a Produce: it is appended at once, and acknowledged in its turn (conformance 1).
+- A large request keeps its place while it is decoded, handled and answered in slices (`kbroker.reply_slots`).
 - Bounds: while anything waits in the backlog, or the client does not read its replies, nothing more is read.
   So a connection holds at most one receive buffer of requests, `MAX_SLOTS` parked ones, and what
   `kbroker.outlet` holds. What all connections may hold together is up to `kbroker.connection_limits`,
@@ -21,17 +22,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.context import HangUp, Parked
-from kbroker.dispatch import Route, Unanswerable
+from kbroker.dispatch import Asker, Route, Unanswerable, correlation_id_of
 from kbroker.fetch_stream import FetchStream
 from kbroker.handlers.fetch import replica_of
+from kbroker.large_messages import LARGE_REQUEST_BYTES
 from kbroker.listeners import PLAINTEXT
 from kbroker.outlet import Outlet
+from kbroker.paused_sockets import unread_bytes
 from kbroker.produce_stream import ProduceStream, StreamedProduce
+from kbroker.reply_slots import Slot
+from kbroker.slices import Told, Work
 from kbroker.turns import RECEIVE_BUFFER_BYTES
 from wire.api import ApiKey
 from wire.errors import WireError
@@ -52,51 +58,11 @@ FETCH = b"\0\1"
 MAX_SLOTS = 1000
 MAX_IN_A_TURN = 500
 LARGE_REPLY_BYTES = 256 * 1024
-LARGE_REQUEST_BYTES = 64 * 1024
+USUAL_REQUEST_BYTES = 64 * 1024
 SIZE_BYTES = 4
 """In front of each request."""
 KEY_AND_VERSION_BYTES = 4
 """At the beginning of each request."""
-
-
-class Slot:
-    """The place of one reply in the order of replies; `buffers` is None until it is known."""
-
-    __slots__ = (
-        "_connection",
-        "_correlation_id",
-        "_request",
-        "arrived_s",
-        "buffers",
-        "hang_up",
-        "pipelined",
-        "route",
-    )
-
-    def __init__(
-        self, connection: Connection, route: Route, correlation_id: int, request: object, pipelined: bool
-    ) -> None:
-        self._connection = connection
-        self.route = route
-        self.arrived_s = connection.turn_began_s
-        self._correlation_id = correlation_id
-        self._request = request
-        self.pipelined = pipelined
-        self.buffers: list[Buffer] | None = None
-        self.hang_up: str | None = None
-
-    def deliver(self, outcome: object) -> None:
-        try:
-            self.buffers = self.route.outcome(self._correlation_id, outcome, self._request)
-        except HangUp as error:
-            self.buffers, self.hang_up = [], str(error)
-        except Exception:
-            name = self.route.response.__name__
-            limits = self._connection.log_limits
-            limits.exception(logger, ("bug", name), "a bug in the broker, met by a reply to %s", name)
-            self.buffers, self.hang_up = [], "its reply could not be made"
-        self._request = None
-        self._connection.slot_filled()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -117,12 +83,15 @@ class Connection(asyncio.BufferedProtocol):
         """Of a large request, so that the next one, if it is like the last, is all that is read."""
         self._slots: deque[Slot | StreamedProduce] = deque()
         self._backlog: deque[bytes] = deque()
+        self._large_bytes = 0
+        """Of a large request in the first slot."""
         self._in_turn = False
         self._send_is_scheduled = False
         self._client_is_slow = False
         self._is_reading = True
         self._ending: str | None = None
         self._resting = self._draining = False
+        self.descriptor = -1
         self.client_address = "?"
         self.client_host = "/?"
         self.number = 0
@@ -138,10 +107,14 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._outlet = Outlet(self._transport, self)
+        connected = self._transport.get_extra_info("socket")
+        self.descriptor = -1 if connected is None else connected.fileno()
         peer = self._transport.get_extra_info("peername") or ("?", 0)
         self.client_address = peer[0].removeprefix(IPV4_IN_IPV6)
         self.client_host = f"/{self.client_address}"
-        if not self._broker.connections.admit(self):
+        is_admitted = self._broker.connections.admit(self)
+        self._asker = Asker(self.client_host, self.listener, self.number)
+        if not is_admitted:
             self._ending = "there are too many"
             self._transport.abort()
 
@@ -151,6 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outlet.drop()
         self._reader.drop()
         self._backlog.clear()
+        self._large_bytes = 0
         self.closed.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -180,7 +154,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._backlog.append(bytes(request))
                 else:
                     self._handle(request)
-                if len(request) > LARGE_REQUEST_BYTES:
+                if len(request) > USUAL_REQUEST_BYTES:
                     self._usual_bytes = SIZE_BYTES + len(request)
         except WireError as error:
             self._end(str(error), str(error).partition(": ")[2])  # what the bytes look like, if that is known
@@ -242,20 +216,21 @@ class Connection(asyncio.BufferedProtocol):
                 self._send(reply)
                 return
         try:
-            route, correlation_id, decoded, outcome = broker.dispatcher.dispatch(
-                request, self.client_host, self.listener, self.number
-            )
+            if len(request) > LARGE_REQUEST_BYTES and request[:2] != PRODUCE:
+                self._take_large(request)
+                return
+            route, correlation_id, decoded, outcome = broker.dispatcher.dispatch(request, self._asker)
             if route.key == ApiKey.PRODUCE:
                 self._produces.learn(request, decoded, route)
             elif route.key == ApiKey.FETCH:
-                self.consumes = self.consumes or replica_of(route.version, decoded)[0] < 0
+                self._fetches_now(route, decoded)
                 self._fetches.learn(request, decoded, route)
             if isinstance(outcome, Parked):
                 kept = None if outcome.pipelined else decoded  # a Produce has views of what it arrived in
                 slot = Slot(self, route, correlation_id, kept, outcome.pipelined)
                 self._slots.append(slot)
                 outcome.when_done(slot.deliver)
-            elif self._slots:
+            elif self._slots or route.is_large(outcome, decoded):
                 slot = Slot(self, route, correlation_id, decoded, pipelined=True)
                 self._slots.append(slot)
                 slot.deliver(outcome)
@@ -271,6 +246,37 @@ class Connection(asyncio.BufferedProtocol):
         except (WireError, HangUp) as error:
             self._end(str(error), bytes(request[:KEY_AND_VERSION_BYTES]))
 
+    def _fetches_now(self, route: Route, request: Any) -> None:
+        self.consumes = self.consumes or replica_of(route.version, request)[0] < 0
+
+    # -- large requests and replies
+
+    def _take_large(self, request: memoryview) -> None:
+        """Only its place is taken now."""
+        dispatcher = self._broker.dispatcher
+        route, owned = dispatcher.route(request), bytes(request)
+        slot = Slot(self, route, correlation_id_of(request), None, pipelined=False)
+        self._slots.append(slot)
+        self._large_bytes = len(owned)
+        self.in_slices(dispatcher.decoded(route, owned), slot.begin)
+
+    def handle_large(self, route: Route, client_id: str | None, request: Any) -> object:
+        if route.key == ApiKey.FETCH:
+            self._fetches_now(route, request)
+        self._broker.end_turn()  # what was produced before must be visible to it
+        return self._broker.dispatcher.handle(route, client_id, request, self._asker)
+
+    def in_slices(self, work: Work, told: Told) -> None:
+        self._broker.slices.take(work, told, lambda: not self.closed.done())
+
+    def most_reply_bytes(self, api: int) -> int:
+        """A Fetch has its own bound."""
+        if api == ApiKey.FETCH:
+            return sys.maxsize
+        return self._broker.settings.configuration.broker.kbroker_reply_max_bytes
+
+    # -- the end of a turn
+
     def _end_turn(self, room: int) -> None:
         """Carry out what was staged, go on with `room` requests that had to wait, send what is ready."""
         self._broker.end_turn()
@@ -282,8 +288,8 @@ class Connection(asyncio.BufferedProtocol):
         self._write()
         if not self._slots and (self._ending is not None or (self._draining and not self._backlog)):
             self._outlet.close()
-        if self._backlog or self.held_bytes or self._reader.buffered_bytes:
-            held_bytes = self._reader.buffered_bytes + sum(map(len, self._backlog))
+        if self._backlog or self.held_bytes or self._reader.buffered_bytes or self._large_bytes:
+            held_bytes = self._reader.buffered_bytes + sum(map(len, self._backlog)) + self._large_bytes
             self._broker.connections.holds(self, held_bytes)
         must_not_read = bool(self._backlog or self._client_is_slow or self._resting or self._draining)
         if self._is_reading == must_not_read:
@@ -317,6 +323,20 @@ class Connection(asyncio.BufferedProtocol):
         """The APIs of the requests that wait for their replies."""
         return (slot.route.key for slot in self._slots)
 
+    @property
+    def unread_bytes(self) -> int:
+        return unread_bytes(self.descriptor) if self.descriptor >= 0 else 0
+
+    @property
+    def missing_bytes(self) -> int:
+        return self._reader.missing_bytes
+
+    def sends_no_more(self) -> None:
+        """A request that is not complete, in the middle of which reading has paused, may never be."""
+        if self.unread_bytes < self.missing_bytes:
+            self._end("its client has gone in the middle of a request", "gone")
+            self._outlet.close()
+
     def rest(self, resting: bool) -> None:
         self._resting = resting
         self._read(not (self._backlog or self._client_is_slow or resting or self._draining))
@@ -325,6 +345,7 @@ class Connection(asyncio.BufferedProtocol):
         if wanted == self._is_reading or self._transport.is_closing():
             return
         self._is_reading = wanted
+        self._broker.connections.pauses(self, not wanted)
         if wanted:
             self._transport.resume_reading()
         else:
@@ -369,6 +390,7 @@ class Connection(asyncio.BufferedProtocol):
                 out += buffers
                 continue
             slot.route.measures.durations.add(now_s - slot.arrived_s)
+            self._large_bytes = 0
             hang_up = slot.hang_up
             self._send(buffers)
             out = self._out

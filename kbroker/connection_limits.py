@@ -7,15 +7,14 @@
   connection of a client that was silent for longest goes.
 - `connections.max.idle.ms`: a connection on which nothing moved for so long is closed, unless a request of
   it is still to be answered.
-- Requests that have not arrived whole, or wait for the reply before theirs, may hold so many bytes together
-  (`queued.max.request.bytes`, or else our own bound). Beyond that, connections in the middle of a request are
-  not read from until some are through, except the one that holds most, so that there is always one that gets
-  through. Requests that arrive in one piece hold nothing and are served. What is held can exceed the
-  bound by that one request, and by one receive buffer for each connection.
+- Requests that have not arrived whole have limits of their own (`kbroker.incomplete_requests`).
+- A connection that is not read from does not notice by itself that its client has gone. So that is looked for
+  every second. One whose client is gone is closed, and so is one that waits for the rest of a request from a
+  client that sends no more.
 - Replies that clients do not read wait in memory, where a client is not read from until it has most of them.
   When all these together exceed `kbroker.unread.replies.max.bytes`, replies are to be small.
 
-Limits may change at any time; what is open stays open. Nothing here knows sockets or the time.
+Limits may change at any time; what is open stays open. Nothing here reads from sockets, or knows the time.
 """
 
 from __future__ import annotations
@@ -27,7 +26,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from kbroker.configuration.layers import Configuration
+from kbroker.incomplete_requests import IncompleteRequests
 from kbroker.log_limits import LogLimits
+from kbroker.paused_sockets import Client, clients_of
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class Limited(Protocol):
     client_address: str
     number: int
     """Later ones have higher numbers; given here when the connection is let in."""
+    descriptor: int
+    """Of its socket; negative if there is none."""
     held_bytes: int
     """Of requests that are not complete, or have to wait."""
     owed_bytes: int
@@ -53,8 +56,19 @@ class Limited(Protocol):
     @property
     def awaits_reply(self) -> bool: ...
 
+    @property
+    def unread_bytes(self) -> int:
+        """What has arrived and has not been read."""
+
+    @property
+    def missing_bytes(self) -> int:
+        """What an incomplete request lacks."""
+
     def rest(self, resting: bool) -> None:
         """Read no more, or again."""
+
+    def sends_no_more(self) -> None:
+        """Its client has said all it wanted to."""
 
     def abort(self) -> None: ...
 
@@ -88,9 +102,9 @@ class Connections(Generic[C]):
         self._by_listener: Counter[str] = Counter()
         self._admitted = 0
         self._overrides: tuple[str, dict[str, int]] = ("", {})
-        self._held_bytes = self._owed_bytes = 0
-        self._holding: set[C] = set()
-        self._resting: set[C] = set()
+        self._owed_bytes = 0
+        self._incomplete: IncompleteRequests[C] = IncompleteRequests(configuration, log_limits)
+        self._paused: dict[C, None] = {}
         self.now_ms = self._looked_ms = 0
 
     def __iter__(self) -> Iterator[C]:
@@ -98,10 +112,6 @@ class Connections(Generic[C]):
 
     def __len__(self) -> int:
         return len(self._all)
-
-    @property
-    def held_bytes(self) -> int:
-        return self._held_bytes
 
     @property
     def owed_bytes(self) -> int:
@@ -126,8 +136,8 @@ class Connections(Generic[C]):
         """A connection is closed, whether it was admitted or not."""
         if connection not in self._all:
             return
-        self._resting.discard(connection)
-        self.holds(connection, 0)
+        self._paused.pop(connection, None)
+        self._incomplete.left(connection)
         self.owes(connection, 0)
         del self._all[connection]
         for counter, name in (
@@ -181,14 +191,17 @@ class Connections(Generic[C]):
     # -- idleness
 
     def tick(self, now_ms: int) -> None:
-        """Close idle connections."""
+        """Close idle connections, slow ones, and those whose client has gone."""
         self.now_ms = now_ms
+        if self._paused:
+            self._look_for_clients()
+        self._incomplete.tick(now_ms)
         idle_ms = self._configuration().broker.connections_max_idle_ms
         if idle_ms < 0 or now_ms - self._looked_ms < idle_ms // LOOKS_PER_IDLE_TIME:
             return
         self._looked_ms = now_ms
         for connection in self:
-            if connection.has_moved or connection.awaits_reply or connection in self._resting:
+            if connection.has_moved or connection.awaits_reply or self._waits_for_us(connection):
                 connection.has_moved, connection.moved_ms = False, now_ms
             elif now_ms - connection.moved_ms >= idle_ms:
                 self._log_limits.log(
@@ -199,6 +212,9 @@ class Connections(Generic[C]):
                     connection.client_address,
                 )
                 connection.abort()
+
+    def _waits_for_us(self, connection: C) -> bool:
+        return self._incomplete.is_resting(connection) and connection.unread_bytes > 0
 
     # -- replies that are not read
 
@@ -212,36 +228,30 @@ class Connections(Generic[C]):
         owed_bytes = self._owed_bytes  # mostly nothing, and then there is nothing to compare with
         return owed_bytes > 0 and owed_bytes > self._configuration().broker.kbroker_unread_replies_max_bytes
 
-    # -- the budget over requests that are not complete
+    # -- requests that are not complete
+
+    @property
+    def held_bytes(self) -> int:
+        return self._incomplete.held_bytes
 
     def holds(self, connection: C, held_bytes: int) -> None:
         """What a connection's requests hold has changed."""
-        self._held_bytes += held_bytes - connection.held_bytes
-        connection.held_bytes = held_bytes
-        if held_bytes:
-            self._holding.add(connection)
+        self._incomplete.holds(connection, held_bytes)
+
+    # -- connections that are not read from
+
+    def pauses(self, connection: C, is_paused: bool) -> None:
+        """It is not read from, or again."""
+        if is_paused:
+            self._paused[connection] = None
         else:
-            self._holding.discard(connection)
-        if self._held_bytes > self._budget():
-            self._let_one_through()
-        elif self._resting:
-            resting, self._resting = self._resting, set()
-            for one in resting:
-                one.rest(False)
+            self._paused.pop(connection, None)
 
-    def _let_one_through(self) -> None:
-        in_the_middle = [one for one in self._holding if not one.awaits_reply]
-        foremost = max(in_the_middle, key=lambda one: one.held_bytes, default=None)
-        for one in in_the_middle:
-            if one is not foremost and one not in self._resting:
-                self._resting.add(one)
-                one.rest(True)
-        if foremost is not None and foremost in self._resting:
-            self._resting.discard(foremost)
-            foremost.rest(False)
-
-    def _budget(self) -> int:
-        values = self._configuration().broker
-        if values.queued_max_request_bytes > 0:
-            return values.queued_max_request_bytes
-        return values.kbroker_queued_max_request_bytes
+    def _look_for_clients(self) -> None:
+        descriptors = {one.descriptor: one for one in self._paused if one.descriptor >= 0}
+        for descriptor, client in clients_of(descriptors).items():
+            connection = descriptors[descriptor]
+            if client is Client.GONE:
+                connection.abort()
+            elif client is Client.SENDS_NO_MORE and self._incomplete.is_resting(connection):
+                connection.sends_no_more()

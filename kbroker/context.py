@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Generator
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+InSlices = Generator[None, None, T]
+"""What a handler gives that works through a list: it yields where something else may be done first."""
 
 
 class Context(NamedTuple):
@@ -46,6 +51,11 @@ class Parked:
     @property
     def is_done(self) -> bool:
         return self._outcome is not None
+
+    @property
+    def outcome(self) -> object:
+        """None until it is there."""
+        return self._outcome
 
     def complete(self, outcome: object) -> None:
         """`outcome` is a response, NO_REPLY, or an exception: a KafkaError is answered, HangUp hangs up."""

@@ -193,6 +193,8 @@ class Coordinators(Generic[M]):
         """Send what was read from shards, as safely as what they decide: it may rest on what can be lost."""
         parked = Parked()
         waiting = len(shards)
+        if any(shard.is_unloaded for shard in shards):  # since it was read
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
 
         def told(error: KafkaError | None) -> None:
             nonlocal waiting

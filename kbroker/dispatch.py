@@ -9,23 +9,32 @@ UNKNOWN_SERVER_ERROR there, with its traceback in the log. Where the response ha
 always after a bug in Produce, whose outcome is then unknown, the connection is closed (conformance 6, 25).
 
 What depends only on API and version is worked out once, in a `Route`.
+
+A large request is decoded, a handler that is a generator works, and a large reply is encoded, in slices
+(`kbroker.slices`): no request holds the event loop for long.
 """
 
 from __future__ import annotations
 
 import logging
 import struct
+import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kbroker.context import Context, HangUp, NoReply
+from kbroker.context import Context, HangUp, NoReply, Parked
 from kbroker.error_replies import Refusal
+from kbroker.handlers import BETWEEN_BROKERS
 from kbroker.handlers.api_versions import unsupported_version
+from kbroker.large_messages import LARGE_REQUEST_BYTES, decoded, encoded, is_large, most_elements, names_many
 from kbroker.lasting_replies import LASTING, Encoded, LastingReplies, key_of
 from kbroker.measures import ApiMeasures
+from kbroker.slices import to_the_end
 from wire.api import ApiKey, api, find_api
-from wire.codec import decoder, encoder
+from wire.codec import SlicingDecoder, SlicingEncoder, decoder, encoder, slicing_decoder, slicing_encoder
 from wire.errors import ErrorCode, KafkaError, WireError
 from wire.headers import (
     RequestHeader,
@@ -60,6 +69,7 @@ class Route(NamedTuple):
     decode: Callable[..., tuple[Any, int]]
     response: type
     encode: Callable[[Any, list[Buffer]], None]
+    request: type
     header_tags: bytes
     """What a flexible response header has after the correlation id."""
     measures: ApiMeasures
@@ -76,6 +86,25 @@ class Route(NamedTuple):
         tags = self.header_tags
         return [_SIZE_AND_CORRELATION_ID.pack(4 + len(tags) + len(encoded), correlation_id), tags, encoded]
 
+    def is_large(self, outcome: object, request: object) -> bool:
+        """Whether the reply for an outcome is to be made in slices."""
+        if isinstance(outcome, KafkaError):
+            return request is not None and names_many(request)
+        return type(outcome) is self.response and is_large(outcome)
+
+    def large_reply(
+        self, correlation_id: int, outcome: Any, request: object, most_bytes: int
+    ) -> Generator[None, None, list[Buffer]]:
+        """What `outcome` gives, in slices; HangUp if it has more than so many bytes."""
+        if isinstance(outcome, KafkaError):
+            refusal = Refusal(self.version, outcome.code, str(outcome))
+            outcome = yield from refusal.in_slices(self.response, request)
+        yield from self.measures.count_errors_in_slices(outcome)
+        encode: SlicingEncoder[Any] = slicing_encoder(self.response, self.version)
+        parts = yield from encoded(encode, outcome, most_bytes)
+        size = 4 + len(self.header_tags) + sum(map(len, parts))
+        return [_SIZE_AND_CORRELATION_ID.pack(size, correlation_id), self.header_tags, *parts]
+
     def outcome(self, correlation_id: int, outcome: object, request: object) -> list[Buffer]:
         """What to send for a handler's outcome, be it a response, an error, or no reply at all."""
         if isinstance(outcome, KafkaError):
@@ -89,6 +118,19 @@ class Route(NamedTuple):
             return []
         self.measures.count_errors(outcome)
         return self.reply(correlation_id, outcome)
+
+
+def correlation_id_of(request: memoryview) -> int:
+    correlation_id: int = _CORRELATION_ID.unpack_from(request, 4)[0]
+    return correlation_id
+
+
+class Asker(NamedTuple):
+    """Who asks: the rest of a handler's context."""
+
+    client_host: str
+    listener: str
+    connection: int
 
 
 class Dispatched(NamedTuple):
@@ -112,38 +154,82 @@ class Dispatcher:
         self.measures: defaultdict[int, ApiMeasures] = defaultdict(ApiMeasures)
         """By API."""
 
-    def dispatch(self, request: memoryview, client_host: str, listener: str, connection: int) -> Dispatched:
+    def route(self, request: memoryview) -> Route:
+        """How it is served; WireError or Unanswerable if it is not."""
         if len(request) < 4:
             raise WireError(f"a request of {len(request)} bytes has no API key and version")
         key_and_version = _KEY_AND_VERSION.unpack_from(request)
         route = self._routes.get(key_and_version) or self._new_route(key_and_version)
         if route is None:
             raise self._unanswerable(request)
+        return route
+
+    def dispatch(self, request: memoryview, asker: Asker) -> Dispatched:
+        route = self.route(request)
         lasts = LASTING.get(route.key)
         if lasts is not None:
-            key, metadata_version = key_of(request, listener), self._broker.metadata.version
+            key, metadata_version = key_of(request, asker.listener), self._broker.metadata.version
             if (encoded := self._lasting.find(key)) is not None:
                 return Dispatched(route, _CORRELATION_ID.unpack_from(request, 4)[0], None, encoded)
         header, position = route.decode_header(request, 0)
-        body = route.decode(request, position)[0]
-        context = Context(route.version, header.client_id, client_host, listener, connection)
+        if len(request) <= LARGE_REQUEST_BYTES:
+            body = route.decode(request, position)[0]
+        else:  # a Produce: it has few elements, and records that are only pointed to
+            body = to_the_end(self._decoded(route, request, position))
+        outcome = self.handle(route, header.client_id, body, asker)
+        if lasts is not None and isinstance(outcome, route.response) and lasts(outcome):
+            outcome = self._lasting.keep(key, outcome, metadata_version, route.encode)
+        return Dispatched(route, header.correlation_id, body, outcome)
+
+    def decoded(self, route: Route, request: bytes) -> Generator[None, None, tuple[str | None, Any]]:
+        """The client's name and the message of a large request, in slices."""
+        header, position = route.decode_header(request, 0)
+        body = yield from self._decoded(route, request, position)
+        return header.client_id, body
+
+    def _decoded(self, route: Route, request: Buffer, position: int) -> Generator[None, None, Any]:
+        decode: SlicingDecoder[Any] = slicing_decoder(route.request, route.version)
+        most = sys.maxsize
+        if route.key not in BETWEEN_BROKERS:
+            values = self._broker.settings.configuration.broker
+            most = most_elements(route.key, values.kbroker_request_max_elements)
+        return (yield from decoded(decode, request, position, most))
+
+    def handle(self, route: Route, client_id: str | None, body: Any, asker: Asker) -> object:
+        """What the handler makes of a request; never an exception but HangUp."""
+        context = Context(route.version, client_id, *asker)
         try:
             outcome = route.handle(self._broker, context, body)
-            if lasts is not None and isinstance(outcome, route.response) and lasts(outcome):
-                outcome = self._lasting.keep(key, outcome, metadata_version, route.encode)
-        except (KafkaError, HangUp) as error:
-            outcome = error
         except Exception as error:
-            self._broker.log_limits.exception(
-                logger,
-                ("bug", route.key, type(error)),
-                "a bug in the broker, met by a request of client %.80r",
-                header.client_id,
-            )
-            if route.key == ApiKey.PRODUCE:
-                raise HangUp("the outcome of a Produce is unknown") from None
-            outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        return Dispatched(route, header.correlation_id, body, outcome)
+            return self._failed(route, client_id, error)
+        if type(outcome) is not GeneratorType:
+            return outcome
+        parked = Parked()
+        self._broker.slices.take(outcome, partial(self._answered, route, client_id, parked))
+        return parked.outcome if parked.is_done else parked
+
+    def _answered(self, route: Route, client_id: str | None, parked: Parked, outcome: object) -> None:
+        """A handler that works in slices is done; what it gives may have to wait itself."""
+        if isinstance(outcome, Exception):
+            outcome = self._failed(route, client_id, outcome)
+        if isinstance(outcome, Parked):
+            outcome.when_done(parked.complete)
+        else:
+            parked.complete(outcome)
+
+    def _failed(self, route: Route, client_id: str | None, error: Exception) -> Exception:
+        if isinstance(error, KafkaError | HangUp):
+            return error
+        self._broker.log_limits.exception(
+            logger,
+            ("bug", route.key, type(error)),
+            "a bug in the broker, met by a request of client %.80r",
+            client_id,
+            error=error,
+        )
+        if route.key == ApiKey.PRODUCE:
+            return HangUp("the outcome of a Produce is unknown")
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def reply_to_unsupported(self, request: memoryview) -> list[Buffer] | None:
         """ApiVersions in a version that is not served is told what it can ask; None for other APIs."""
@@ -170,6 +256,7 @@ class Dispatcher:
             decoder(found.request, version),
             found.response,
             encoder(found.response, version),
+            found.request,
             bytes(response_header_version(key, version)),
             self.measures[key],
         )

@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, NamedTuple
 
 from kbroker.context import HangUp
@@ -39,13 +39,22 @@ class Refusal(NamedTuple):
 
     def response(self, response: type, request: object) -> Any:
         """HangUp where there is no such response."""
+        answering = self.in_slices(response, request)
+        try:
+            while True:
+                next(answering)
+        except StopIteration as done:
+            return done.value
+
+    def in_slices(self, response: type, request: object) -> Generator[None, None, Any]:
+        """The same for a large request."""
         if not leads_to_error(response, self.version):
             raise HangUp(
                 f"{response.__name__} v{self.version} has no place for {self.code.name}: {self.message}"
             )
-        return self._answer(response, request)
+        return (yield from self._answer(response, request))
 
-    def _answer(self, cls: type, asked: object) -> Any:
+    def _answer(self, cls: type, asked: object) -> Generator[None, None, Any]:
         """An instance of a table, for what was asked for: a struct of the request, or a bare value."""
         says_it_here = has_error(cls, self.version)
         bare = None if hasattr(asked, "__slots__") else _field_for(cls, asked)
@@ -56,7 +65,10 @@ class Refusal(NamedTuple):
             elif field.name == "error_message":
                 values[field.name] = self.message
             elif self._is_answered_below(field) and not says_it_here:
-                values[field.name] = [self._answer(field.type, one) for one in self._elements(asked, field)]  # type: ignore[arg-type]
+                values[field.name] = answers = []
+                for one in self._elements(asked, field):
+                    answers.append((yield from self._answer(field.type, one)))  # type: ignore[arg-type]
+                    yield
             elif _is_repeated(field, asked):
                 values[field.name] = [_copied(field.type, one) for one in getattr(asked, field.name)]
             elif field is bare:

@@ -41,9 +41,16 @@ class LogLimits:
     def warning(self, logger: logging.Logger, kind: Hashable, message: str, *args: object) -> None:
         self.log(logger, logging.WARNING, kind, message, *args)
 
-    def exception(self, logger: logging.Logger, kind: Hashable, message: str, *args: object) -> None:
-        """With the traceback of the exception that is being handled, where the line is logged in full."""
-        self.log(logger, logging.ERROR, kind, message, *args, exc_info=True)
+    def exception(
+        self,
+        logger: logging.Logger,
+        kind: Hashable,
+        message: str,
+        *args: object,
+        error: BaseException | None = None,
+    ) -> None:
+        """With the traceback of `error`, or else of what is being handled, where the line is in full."""
+        self.log(logger, logging.ERROR, kind, message, *args, exc_info=error or True)
 
     def log(
         self,
@@ -52,7 +59,7 @@ class LogLimits:
         kind: Hashable,
         message: str,
         *args: object,
-        exc_info: bool = False,
+        exc_info: bool | BaseException = False,
         in_full: int = 1,
     ) -> None:
         """Log a line, or count it where this interval has had `in_full` of the kind."""

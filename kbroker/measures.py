@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import Any
 
@@ -63,6 +63,18 @@ class ApiMeasures:
         for name in below:
             for one in getattr(response, name) or ():
                 self.count_errors(one)
+
+    def count_errors_in_slices(self, response: object) -> Generator[None, None, None]:
+        """The same for a large response."""
+        table: type = type(response)
+        codes, below = error_places(table)
+        for name in codes:
+            if code := getattr(response, name):
+                self.failed(code)
+        for name in below:
+            for one in getattr(response, name) or ():
+                yield from self.count_errors_in_slices(one)
+                yield
 
 
 @cache

@@ -14,7 +14,7 @@ and the byte it begins at; see `wire.source` for how that costs nothing as long 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeVar, cast
 
 from wire.decoding import decoder_source
@@ -27,10 +27,15 @@ T = TypeVar("T")
 
 Decoder = Callable[..., tuple[T, int]]
 Encoder = Callable[[T, list[Buffer]], None]
+SlicingDecoder = Callable[[Buffer, int, int], Generator[None, None, tuple[T, int]]]
+SlicingEncoder = Callable[[T, list[Buffer]], Generator[None, None, None]]
+"""Yield where something else may be done first."""
 
 
 _decoders: dict[tuple[type, int], Any] = {}
 _encoders: dict[tuple[type, int], Any] = {}
+_slicing_decoders: dict[tuple[type, int], Any] = {}
+_slicing_encoders: dict[tuple[type, int], Any] = {}
 
 
 def decoder(cls: type[T], version: int) -> Decoder[T]:
@@ -47,6 +52,22 @@ def encoder(cls: type[T], version: int) -> Encoder[T]:
     if function is None:
         function = _encoders[cls, version] = _compile_encoder(cls, version)
     return cast("Encoder[T]", function)
+
+
+def slicing_decoder(cls: type[T], version: int) -> SlicingDecoder[T]:
+    """`(data, position, most_elements) -> generator`, which returns what a decoder does."""
+    function = _slicing_decoders.get((cls, version))
+    if function is None:
+        function = _slicing_decoders[cls, version] = _compile_decoder(cls, version, in_slices=True)
+    return cast("SlicingDecoder[T]", function)
+
+
+def slicing_encoder(cls: type[T], version: int) -> SlicingEncoder[T]:
+    """`(message, buffers) -> generator`."""
+    function = _slicing_encoders.get((cls, version))
+    if function is None:
+        function = _slicing_encoders[cls, version] = _compile_encoder(cls, version, in_slices=True)
+    return cast("SlicingEncoder[T]", function)
 
 
 def decode(cls: type[T], data: bytes | memoryview, version: int) -> T:
@@ -67,7 +88,7 @@ def checked_info(cls: type, version: int) -> MessageInfo:
     return info
 
 
-def _compile_decoder(cls: type, version: int) -> Any:
+def _compile_decoder(cls: type, version: int, *, in_slices: bool = False) -> Any:
     info = checked_info(cls, version)
 
     def failure(error: Exception, variables: Mapping[str, Any]) -> Exception:
@@ -78,11 +99,11 @@ def _compile_decoder(cls: type, version: int) -> Any:
         reason = str(error) if isinstance(error, MalformedValue | UnicodeError) else "the data ends too early"
         return WireError(f"{info.name} v{version}: {field} at byte {position}: {reason}")
 
-    source = decoder_source(cls, version, version in info.flexible, failure)
+    source = decoder_source(cls, version, version in info.flexible, failure, in_slices=in_slices)
     return source.compile("decode", f"decode {info.name} v{version}")
 
 
-def _compile_encoder(cls: type, version: int) -> Any:
+def _compile_encoder(cls: type, version: int, *, in_slices: bool = False) -> Any:
     info = checked_info(cls, version)
 
     def failure(error: Exception, variables: Mapping[str, Any]) -> Exception:
@@ -91,7 +112,7 @@ def _compile_encoder(cls: type, version: int) -> Any:
         field = source.locate_write(_line_of(error), variables)
         return WireError(f"cannot encode {info.name} v{version}: {field}: {error}")
 
-    source = encoder_source(cls, version, version in info.flexible, failure)
+    source = encoder_source(cls, version, version in info.flexible, failure, in_slices=in_slices)
     return source.compile("encode", f"encode {info.name} v{version}")
 
 

@@ -6,23 +6,37 @@ The function is flat: nested structs and arrays become nested blocks and loops. 
 - every element count is checked against the bytes that remain divided by the smallest element;
 - nothing is allocated from a claimed size, so a frame can cost only a small multiple of its own bytes;
 - unknown tagged fields are skipped by their length, and bytes after the message are left alone.
+
+The same function comes as a generator for large messages: it yields after every `SLICE` elements, and raises
+TooManyElements where all arrays together have more than it is told. Small elements take many times their own
+bytes of memory, so that is what bounds the memory of a large message.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from wire.errors import TooManyElements
 from wire.primitives import MalformedValue, longer_uvarint, read_uvarint
 from wire.schema import REQUIRED, Field, Primitive, fields_of
 from wire.source import Path, RunItem, Source, Step, minimum_struct_size, repeated, struct_method
 
 LONGEST_STRING = 0x7FFF
+SLICE = 256
+"""Elements: some hundred microseconds."""
 
 
-def decoder_source(cls: type, version: int, flexible: bool, fail: Any) -> Source:
-    """`decode(data, pos=0) -> (message, pos)`; `fail(error, locals)` makes the exception to raise."""
-    writer = _DecoderWriter(version, flexible, fail)
+def decoder_source(cls: type, version: int, flexible: bool, fail: Any, *, in_slices: bool = False) -> Source:
+    """`decode(data, pos=0) -> (message, pos)`; `fail(error, locals)` makes the exception to raise.
+
+    In slices it is a generator that returns the same, `decode(data, pos, most_elements)`.
+    """
+    writer = _DecoderWriter(version, flexible, fail, in_slices)
     return writer.write(cls)
+
+
+def too_many(most: int) -> TooManyElements:
+    return TooManyElements(f"its arrays have more than {most} elements")
 
 
 def overrun(length: int, remaining: int) -> MalformedValue:
@@ -53,8 +67,9 @@ def skip_tagged_fields(count: int, data: bytes | memoryview, position: int, end:
 
 
 class _DecoderWriter:
-    def __init__(self, version: int, flexible: bool, fail: Any) -> None:
+    def __init__(self, version: int, flexible: bool, fail: Any, in_slices: bool) -> None:
         self.version = version
+        self.in_slices = in_slices
         self.flexible = flexible
         self.run: list[RunItem] = []
         self.source = Source()
@@ -66,12 +81,18 @@ class _DecoderWriter:
             "read_uvarint": read_uvarint,
             "skip_tagged_fields": skip_tagged_fields,
             "overrun": overrun,
+            "too_many": too_many,
         }
 
     def write(self, cls: type) -> Source:
         source = self.source
-        source.emit("def decode(data, pos=0):")
-        source.emit(" end = len(data)")
+        if self.in_slices:
+            source.emit("def decode(data, pos, most):")
+            source.emit(f" end, room, left = len(data), most, {SLICE}")
+            source.emit(" if False: yield")
+        else:
+            source.emit("def decode(data, pos=0):")
+            source.emit(" end = len(data)")
         source.emit(" try:")
         source.depth = 2
         source.emit(f"message = new({source.constant('C', cls)})")
@@ -228,6 +249,9 @@ class _DecoderWriter:
         needed = f"{count} * {smallest}" if smallest > 1 else count
         refused = f"{needed} > end - pos" + ("" if nullable else f" or {count} < 0")
         self.source.emit(f"if {refused}: raise overrun({count}, end - pos)", path)
+        if self.in_slices:
+            self.source.emit(f"room -= {count}")
+            self.source.emit("if room < 0: raise too_many(most)", path)
         return needed
 
     def elements(
@@ -245,6 +269,9 @@ class _DecoderWriter:
         source.emit(f"{array} = {target} = []")
         source.emit(f"for _ in range({count}) if {count} else ():")
         source.depth += 1
+        if self.in_slices:
+            source.emit("left -= 1")
+            source.emit(f"if not left: left = {SLICE}; yield")
         if isinstance(kind, Primitive):
             self.primitive(kind, element, inside, compact, nullable=False)
             source.emit(f"{array}.append({element})")

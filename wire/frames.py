@@ -94,6 +94,11 @@ class FrameReader:
         """How many bytes of an incomplete frame are kept."""
         return len(self._partial) if self.room is None else self._filled
 
+    @property
+    def missing_bytes(self) -> int:
+        """How many bytes an incomplete frame lacks, as far as that is known; at least one."""
+        return self._wanted - len(self._partial) if self.room is None else len(self.room)
+
     def feed(self, data: Buffer) -> Iterator[memoryview]:
         """The frames that `data` completes, in order; then WireError if a size follows that cannot be."""
         view = memoryview(data)

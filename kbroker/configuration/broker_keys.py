@@ -138,10 +138,25 @@ class BrokerConfig:
     kbroker_queued_max_request_bytes: int64 = key(
         default=256 << 20, at_least=1, doc="The same, where queued.max.request.bytes sets no limit."
     )
+    kbroker_request_min_bytes_per_second: int32 = key(
+        default=1000,
+        at_least=0,
+        doc="How fast a request has to arrive once it has begun, judged every 30 seconds; 0 is no limit.",
+    )
     kbroker_unread_replies_max_bytes: int64 = key(
         default=256 << 20,
         at_least=0,
         doc="When clients leave more than this unread, all together, a Fetch returns 1 MiB at most.",
+    )
+    kbroker_request_max_elements: int32 = key(
+        default=100_000,
+        at_least=1,
+        doc="How many elements all arrays of one request may have together; more close its connection.",
+    )
+    kbroker_reply_max_bytes: int32 = key(
+        default=100 << 20,
+        at_least=1 << 20,
+        doc="How large a reply may be, but to a Fetch; a larger one closes the connection.",
     )
     request_timeout_ms: int32 = key(
         default=30_000, doc="How long a broker waits for another one's reply before it tries again."

@@ -23,7 +23,7 @@ is loaded (COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR), permissions, topic id
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from typing import Self
 
 from kbroker.coordinators import classic_rebalance as rebalance
@@ -340,7 +340,7 @@ class Groups:
 
     def fetch_offsets(
         self, request: OffsetFetchRequestGroup, *, require_stable: bool
-    ) -> OffsetFetchResponseGroup:
+    ) -> Generator[None, None, OffsetFetchResponseGroup]:
         """To be held back like the reply of a Step."""
         return self.offsets.fetch(request, require_stable=require_stable)
 

@@ -14,7 +14,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple, Self
 
@@ -232,20 +232,24 @@ class Offsets:
 
     # OffsetFetch
 
-    def fetch(self, request: OffsetFetchRequestGroup, *, require_stable: bool) -> OffsetFetchResponseGroup:
-        """Null topics are all that something is committed for. What is not there is no error."""
+    def fetch(
+        self, request: OffsetFetchRequestGroup, *, require_stable: bool
+    ) -> Generator[None, None, OffsetFetchResponseGroup]:
+        """Null topics are all that something is committed for. What is not there is no error.
+
+        Yields after each partition: offsets may be committed meanwhile.
+        """
         wanted = self._all_topics(request.group_id) if request.topics is None else request.topics
-        topics = [
-            OffsetFetchResponseTopics(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    self._fetch_one(request.group_id, Place(topic.name, index), require_stable)
-                    for index in topic.partition_indexes
-                ],
+        topics = []
+        for topic in wanted:
+            partitions = []
+            for index in topic.partition_indexes:
+                place = Place(topic.name, index)
+                partitions.append(self._fetch_one(request.group_id, place, require_stable))
+                yield
+            topics.append(
+                OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
             )
-            for topic in wanted
-        ]
         return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
 
     def _all_topics(self, group_id: str) -> list[OffsetFetchRequestTopics]:

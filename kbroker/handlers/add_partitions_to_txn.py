@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kbroker.context import Context, Parked
+from kbroker.context import Context, InSlices, Parked
 from kbroker.coordinators.offsets import Place
 from kbroker.coordinators.transaction import EPOCH_BUMP_VERSION, Identity
 from kbroker.coordinators.transactions import add_answer
@@ -34,16 +34,19 @@ FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_BETWEEN_BROKERS = 4
 
 
-def add_partitions_to_txn(broker: Broker, context: Context, request: AddPartitionsToTxnRequest) -> Parked:
+def add_partitions_to_txn(
+    broker: Broker, context: Context, request: AddPartitionsToTxnRequest
+) -> InSlices[Parked]:
     if context.api_version >= FIRST_VERSION_BETWEEN_BROKERS:
-        return several(broker, request.transactions)
+        return (yield from several(broker, request.transactions))
     one = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    return of_one(broker, one, client_version=0).then(lambda result: for_client(result, context.api_version))
+    asked = yield from of_one(broker, one, client_version=0)
+    return asked.then(lambda result: for_client(result, context.api_version))
 
 
 def for_client(result: object, version: int) -> AddPartitionsToTxnResponse:
@@ -57,7 +60,7 @@ def for_client(result: object, version: int) -> AddPartitionsToTxnResponse:
     return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=result.topic_results)
 
 
-def several(broker: Broker, transactions: list[AddPartitionsToTxnTransaction]) -> Parked:
+def several(broker: Broker, transactions: list[AddPartitionsToTxnTransaction]) -> InSlices[Parked]:
     """The results, in one response when the last is known."""
     parked = Parked()
     results: list[AddPartitionsToTxnResult] = []
@@ -69,16 +72,21 @@ def several(broker: Broker, transactions: list[AddPartitionsToTxnTransaction]) -
             parked.complete(AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results))
 
     for one in transactions:
-        of_one(broker, one, client_version=EPOCH_BUMP_VERSION).when_done(known)
+        asked = yield from of_one(broker, one, client_version=EPOCH_BUMP_VERSION)
+        asked.when_done(known)
     if not transactions:
         known(None)
     return parked
 
 
-def of_one(broker: Broker, wanted: AddPartitionsToTxnTransaction, *, client_version: int) -> Parked:
+def of_one(broker: Broker, wanted: AddPartitionsToTxnTransaction, *, client_version: int) -> InSlices[Parked]:
     """Its AddPartitionsToTxnResult, in any case."""
     places = frozenset(places_of(wanted.topics))
-    unknown = {place for place in places if broker.metadata.partition(*place) is None}
+    unknown = set()
+    for place in places:
+        if broker.metadata.partition(*place) is None:
+            unknown.add(place)
+        yield
     if unknown:
         return answered(
             wanted.transactional_id,

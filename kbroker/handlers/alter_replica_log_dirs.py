@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.context import Context
+from kbroker.context import Context, InSlices
 from wire.api.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 
 def alter_replica_log_dirs(
     broker: Broker, context: Context, request: AlterReplicaLogDirsRequest
-) -> AlterReplicaLogDirsResponse:
+) -> InSlices[AlterReplicaLogDirsResponse]:
     topics: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
     for wanted in request.dirs:
         for topic in wanted.topics:
-            topics.setdefault(topic.name, []).extend(
-                AlterReplicaLogDirPartitionResult(
-                    partition_index=index, error_code=outcome(broker, wanted.path, topic.name, index)
-                )
-                for index in topic.partitions
-            )
+            results = topics.setdefault(topic.name, [])
+            for index in topic.partitions:
+                code = outcome(broker, wanted.path, topic.name, index)
+                results.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+                yield
     return AlterReplicaLogDirsResponse(
         throttle_time_ms=0,
         results=[

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.context import Context, Parked
+from kbroker.context import Context, InSlices, Parked
 from wire.api.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from wire.errors import KafkaError
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 
-def delete_groups(broker: Broker, context: Context, request: DeleteGroupsRequest) -> Parked:
+def delete_groups(broker: Broker, context: Context, request: DeleteGroupsRequest) -> InSlices[Parked]:
     parked = Parked()
     results: list[DeletableGroupResult] = []
     group_ids = list(dict.fromkeys(request.groups_names))
@@ -34,6 +34,7 @@ def delete_groups(broker: Broker, context: Context, request: DeleteGroupsRequest
 
     for group_id in group_ids:
         delete(broker, group_id).when_done(one_done)
+        yield
     return parked
 
 

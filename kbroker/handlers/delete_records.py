@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.context import Context, Parked
+from kbroker.context import Context, InSlices, Parked
 from kbroker.replica_manager import LOOK_AGAIN, HostedPartition
 from wire.api.delete_records import (
     DeleteRecordsPartition,
@@ -41,14 +41,15 @@ class Awaited(NamedTuple):
 
 def delete_records(
     broker: Broker, context: Context, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse | Parked:
+) -> InSlices[DeleteRecordsResponse | Parked]:
     awaited: list[Awaited] = []
-    topics = [
-        DeleteRecordsTopicResult(
-            name=topic.name, partitions=[cut(broker, topic.name, one, awaited) for one in topic.partitions]
-        )
-        for topic in request.topics
-    ]
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for one in topic.partitions:
+            partitions.append(cut(broker, topic.name, one, awaited))
+            yield
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
     broker.logs.checkpoint_log_start_offsets()
     response = DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
     return _Waiting(broker, awaited, response, request.timeout_ms).parked if awaited else response

@@ -5,6 +5,7 @@
 - A broker describes itself; the empty name is the default of all brokers.
 - Client metrics have three keys, which keep their defaults: there are no subscriptions to them.
 - Null keys are all keys; names that are no key are left out.
+- A resource that is named again is answered again, with the same answer: it is made once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kbroker.configuration.resources import (
     Resource,
     TopicResource,
 )
-from kbroker.context import Context
+from kbroker.context import Context, InSlices
 from wire.api.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -40,10 +41,19 @@ TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 
 def describe_configs(
     broker: Broker, context: Context, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        throttle_time_ms=0, results=[describe(broker, request, one) for one in request.resources]
-    )
+) -> InSlices[DescribeConfigsResponse]:
+    whole: dict[tuple[int, str], DescribeConfigsResult] = {}
+    results = []
+    for one in request.resources:
+        resource = one.resource_type, one.resource_name
+        result = None if one.configuration_keys else whole.get(resource)
+        if result is None:
+            result = describe(broker, request, one)
+            if not one.configuration_keys:
+                whole[resource] = result
+        results.append(result)
+        yield
+    return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 
 def describe(

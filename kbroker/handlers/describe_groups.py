@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.context import Context, Parked
+from kbroker.context import Context, InSlices, Parked
 from kbroker.coordinator_runtime import GroupShard
 from wire.api.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from wire.errors import KafkaError
@@ -20,12 +20,15 @@ ALL_OPERATIONS = 0b110101001000
 """READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: there is no authorizer that would say no."""
 
 
-def describe_groups(broker: Broker, context: Context, request: DescribeGroupsRequest) -> Parked:
+def describe_groups(broker: Broker, context: Context, request: DescribeGroupsRequest) -> InSlices[Parked]:
     shards: set[GroupShard] = set()
-    groups = [describe(broker, context, group_id, shards) for group_id in request.groups]
-    for group in groups:
+    described: dict[str, DescribedGroup] = {}
+    for group_id in dict.fromkeys(request.groups):
+        group = described[group_id] = describe(broker, context, group_id, shards)
         if request.include_authorized_operations and not group.error_code:
             group.authorized_operations = ALL_OPERATIONS
+        yield
+    groups = [described[group_id] for group_id in request.groups]
     return broker.groups.answer(shards, DescribeGroupsResponse(groups=groups))
 
 

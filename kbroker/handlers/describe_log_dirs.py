@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.context import Context
+from kbroker.context import Context, InSlices
 from storage.log import UnifiedLog
 from storage.log_directory import LogDirectory
 from wire.api.describe_log_dirs import (
@@ -32,16 +32,18 @@ Wanted = set[tuple[str, int]]
 
 def describe_log_dirs(
     broker: Broker, context: Context, request: DescribeLogDirsRequest
-) -> DescribeLogDirsResponse:
+) -> InSlices[DescribeLogDirsResponse]:
     wanted: Wanted | None = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
-    return DescribeLogDirsResponse(
-        throttle_time_ms=0, results=[describe(directory, wanted) for directory in broker.logs.directories]
-    )
+    results = []
+    for directory in list(broker.logs.directories):
+        described = yield from describe(directory, wanted)
+        results.append(described)
+    return DescribeLogDirsResponse(throttle_time_ms=0, results=results)
 
 
-def describe(directory: LogDirectory, wanted: Wanted | None) -> DescribeLogDirsResult:
+def describe(directory: LogDirectory, wanted: Wanted | None) -> InSlices[DescribeLogDirsResult]:
     result = DescribeLogDirsResult(error_code=ErrorCode.NONE, log_dir=directory.path, topics=[])
     total, usable = 0, 0
     if directory.offline is None:
@@ -54,9 +56,10 @@ def describe(directory: LogDirectory, wanted: Wanted | None) -> DescribeLogDirsR
         return result
     result.total_bytes, result.usable_bytes = total, usable
     topics: dict[str, list[DescribeLogDirsPartition]] = {}
-    for (topic, index), log in directory.logs.items():
+    for (topic, index), log in list(directory.logs.items()):
         if wanted is None or (topic, index) in wanted:
             topics.setdefault(topic, []).append(partition(index, log))
+        yield
     result.topics = [DescribeLogDirsTopic(name=name, partitions=logs) for name, logs in topics.items()]
     return result
 

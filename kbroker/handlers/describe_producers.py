@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.topic_names import objection_to
-from kbroker.context import Context
+from kbroker.context import Context, InSlices
 from storage.producer_entry import ProducerEntry
 from wire.api.describe_producers import (
     DescribeProducersRequest,
@@ -28,14 +28,18 @@ NO_SEQUENCE = -1
 
 def describe_producers(
     broker: Broker, context: Context, request: DescribeProducersRequest
-) -> DescribeProducersResponse:
-    topics = [
-        TopicResponse(
-            name=topic.name,
-            partitions=[describe(broker, topic.name, index) for index in topic.partition_indexes],
-        )
-        for topic in request.topics
-    ]
+) -> InSlices[DescribeProducersResponse]:
+    described: dict[tuple[str, int], PartitionResponse] = {}
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            place = topic.name, index
+            if place not in described:
+                described[place] = describe(broker, *place)
+            partitions.append(described[place])
+            yield
+        topics.append(TopicResponse(name=topic.name, partitions=partitions))
     return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
 
 

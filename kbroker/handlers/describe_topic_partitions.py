@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from controller.topic_names import objection_to
-from kbroker.context import Context
+from kbroker.context import Context, InSlices
 from wire.api.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -32,7 +32,7 @@ ALL_OPERATIONS = 0b110111111000
 
 def describe_topic_partitions(
     broker: Broker, context: Context, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> InSlices[DescribeTopicPartitionsResponse]:
     names = sorted({topic.name for topic in request.topics} or broker.metadata.topics)
     first_partition = 0
     if request.cursor is not None:
@@ -59,6 +59,7 @@ def describe_topic_partitions(
         first_partition = 0
         if response.next_cursor is not None:
             break
+        yield
     return response
 
 

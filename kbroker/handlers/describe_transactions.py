@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.context import Context, Parked
+from kbroker.context import Context, InSlices, Parked
 from kbroker.coordinators.transactions import describe_answer
 from kbroker.transaction_coordinator import TransactionShard
 from wire.api.describe_transactions import (
@@ -21,9 +21,15 @@ if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 
-def describe_transactions(broker: Broker, context: Context, request: DescribeTransactionsRequest) -> Parked:
+def describe_transactions(
+    broker: Broker, context: Context, request: DescribeTransactionsRequest
+) -> InSlices[Parked]:
     shards: set[TransactionShard] = set()
-    states = [describe(broker, each, shards) for each in request.transactional_ids]
+    described: dict[str, TransactionState] = {}
+    for each in dict.fromkeys(request.transactional_ids):
+        described[each] = describe(broker, each, shards)
+        yield
+    states = [described[each] for each in request.transactional_ids]
     return broker.transactions.answer(
         shards, DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
     )

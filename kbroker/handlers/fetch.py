@@ -23,11 +23,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kbroker.closest_replica import closest
-from kbroker.context import Context, Parked
+from kbroker.context import Context, InSlices, Parked
 from kbroker.fetch_sessions import NOTHING_TOLD, Plan, Session, Wanted
 from kbroker.follower_sessions import FollowerSession
 from kbroker.replica_manager import HostedPartition
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 READ_COMMITTED = 1
 PART_BYTES = 128 * 1024
 """From here on records are sent from the file, unread; below, reading them costs less."""
+MOST_AT_ONCE = 1000
+"""Partitions: several milliseconds."""
+PARTITIONS_OF_A_STEP = 20
 FIRST_VERSION_WITH_RACK = 11
 FIRST_VERSION_WITH_REPLICA_STATE = 15
 
@@ -56,7 +59,9 @@ UNKNOWN = frozenset((ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOP
 """An unknown partition beside a good one does not end the wait; every other error does (conformance 55)."""
 
 
-def fetch(broker: Broker, context: Context, request: FetchRequest) -> FetchResponse | Parked:
+def fetch(
+    broker: Broker, context: Context, request: FetchRequest
+) -> FetchResponse | Parked | InSlices[FetchResponse | Parked]:
     try:
         replica = replica_id, replica_epoch = replica_of(context.api_version, request)
         make = Session if replica_id < 0 else FollowerSession
@@ -65,6 +70,8 @@ def fetch(broker: Broker, context: Context, request: FetchRequest) -> FetchRespo
             plan = plan._replace(wanted=plan.session.asked_in(replica_epoch))
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
+    if replica_id < 0 and len(plan.wanted) > MOST_AT_ONCE:
+        return _LargeFetching(broker, context, request, plan, replica).in_slices(request.max_wait_ms)
     fetching = _Fetching(broker, context, request, plan, replica)
     fetching.read()
     fetching.heard()
@@ -92,6 +99,7 @@ class _Fetching:
         "_rack",
         "_replica_epoch",
         "_replica_id",
+        "_size",
         "_tells_high_watermark",
         "_timer",
         "_unread",
@@ -126,7 +134,7 @@ class _Fetching:
         self._max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)  # more will never come
         self._found: list[PartitionData] = []
-        self._visible = self._unread = 0
+        self._visible = self._size = self._unread = 0
         """What was found, and what more there is that no reply would have."""
         self._watched: list[HostedPartition] = []
         self.may_leave = False
@@ -135,11 +143,19 @@ class _Fetching:
 
     def read(self) -> None:
         """Read every partition, within the limits; decides whether the reply may leave."""
-        room, size = self._max_bytes, 0
+        self._begin_reading()
+        self._read_some(self._plan.wanted)
+        self._end_reading()
+
+    def _begin_reading(self) -> None:
         self._found = []
+        self._size = self._unread = 0
         self.may_leave = False
-        self._unread = 0
-        for wanted in self._plan.wanted:
+
+    def _read_some(self, some: Iterable[Wanted]) -> None:
+        size = self._size
+        room = max(self._max_bytes - size, 0) if size else self._max_bytes
+        for wanted in some:
             data = self._read_partition(wanted, room, is_first=not size)
             self._found.append(data)
             length = len(data.records or b"")
@@ -151,8 +167,11 @@ class _Fetching:
                 self.may_leave = True
             if data.error_code and data.error_code not in UNKNOWN:
                 self.may_leave = True
+        self._size = size
+
+    def _end_reading(self) -> None:
         self._is_new = False
-        self._visible = size + self._unread
+        self._visible = self._size + self._unread
         self.may_leave |= self._visible >= self._min_bytes or self._has_nothing_to_wait_for()
 
     def _has_nothing_to_wait_for(self) -> bool:
@@ -318,16 +337,19 @@ class _Fetching:
             partition.traffic.bytes_out += size
 
     def response(self) -> FetchResponse:
-        session, incremental = self._plan.session, self._plan.is_incremental
+        response = FetchResponse(session_id=self._plan.session_id, responses=[])
         if self._plan.is_superseded:
-            return FetchResponse(
-                error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                session_id=self._plan.session_id,
-                responses=[],
-            )
-        topics: list[FetchableTopicResponse] = []
-        latest: FetchableTopicResponse | None = None
-        for wanted, data in zip(self._plan.wanted, self._found, strict=True):
+            response.error_code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        else:
+            self._tell_some(response, zip(self._plan.wanted, self._found, strict=True))
+        return response
+
+    def _tell_some(self, response: FetchResponse, found: Iterable[tuple[Wanted, PartitionData]]) -> None:
+        """Add what is news to the response."""
+        session, incremental = self._plan.session, self._plan.is_incremental
+        topics = response.responses
+        latest = topics[-1] if topics else None
+        for wanted, data in found:
             is_news = session is None or session.changed(wanted.key, data)
             if self._followers_session is not None and not data.error_code and not data.records:
                 self._settle(self._followers_session, wanted)
@@ -339,7 +361,6 @@ class _Fetching:
             latest.partitions.append(data)
             if data.records:
                 self._count(wanted, len(data.records))
-        return FetchResponse(session_id=self._plan.session_id, responses=topics)
 
     def _settle(self, session: FollowerSession, wanted: Wanted) -> None:
         """If nothing more can be said to the follower, and nothing more learned from it."""
@@ -350,6 +371,80 @@ class _Fetching:
         end = wanted.fetch_offset
         if end == log.log_end_offset == log.high_watermark and leadership.is_settled(replica, end):
             session.settle(wanted.key, partition, leadership.followers[replica])
+
+
+class _LargeFetching(_Fetching):
+    """A consumer's fetch of so many partitions that others are served meanwhile.
+
+    It is told of changes from the beginning on, since what has been read may change while the rest is.
+    """
+
+    __slots__ = ("_has_timer", "_is_over", "_is_waiting", "_news")
+
+    def in_slices(self, max_wait_ms: int) -> InSlices[FetchResponse | Parked]:
+        self._news, self._is_waiting, self._has_timer = 0, False, max_wait_ms > 0
+        self._is_over = not self._has_timer
+        if self._has_timer:
+            yield from self._watch()
+            self._timer = self._broker.call_later_ms(max_wait_ms, self._answer)
+        yield from self._read_in_slices()
+        while not (self.may_leave or self._is_over) and self._visible + self._news >= self._min_bytes:
+            yield from self._read_in_slices()
+        if self.may_leave or self._is_over:
+            return (yield from self._respond())
+        self._visible += self._news
+        self._is_waiting, self._parked = True, Parked()
+        return self._parked
+
+    def _watch(self) -> InSlices[None]:
+        for wanted in self._plan.wanted:
+            partition = self._hosted(wanted)
+            if partition is not None:
+                self._waiting_at(partition)[self._changed] = None
+                self._watched.append(partition)
+            yield
+
+    def _read_in_slices(self) -> InSlices[None]:
+        self._news = 0
+        self._begin_reading()
+        wanted = self._plan.wanted
+        for begin in range(0, len(wanted), PARTITIONS_OF_A_STEP):
+            self._read_some(wanted[begin : begin + PARTITIONS_OF_A_STEP])
+            yield
+        self._end_reading()
+
+    def _changed(self, visible_bytes: int) -> None:
+        self._news += visible_bytes
+        self._is_over |= not visible_bytes
+        if self._is_waiting and (self._is_over or self._visible + self._news >= self._min_bytes):
+            self._finish()
+
+    def _answer(self) -> None:
+        self._is_over = True
+        if self._is_waiting:
+            self._finish()
+
+    def _finish(self) -> None:
+        self._is_waiting = False
+        self._broker.slices.take(self._read_and_respond(), self._parked.complete)
+
+    def _read_and_respond(self) -> InSlices[FetchResponse]:
+        yield from self._read_in_slices()
+        return (yield from self._respond())
+
+    def _respond(self) -> InSlices[FetchResponse]:
+        if self._has_timer:
+            self._timer.cancel()
+        for partition in self._watched:
+            self._waiting_at(partition).pop(self._changed, None)
+        if self._plan.is_superseded:
+            return self.response()
+        response = FetchResponse(session_id=self._plan.session_id, responses=[])
+        told = list(zip(self._plan.wanted, self._found, strict=True))
+        for begin in range(0, len(told), PARTITIONS_OF_A_STEP):
+            self._tell_some(response, told[begin : begin + PARTITIONS_OF_A_STEP])
+            yield
+        return response
 
 
 def replica_of(version: int, request: FetchRequest) -> tuple[int, int]:

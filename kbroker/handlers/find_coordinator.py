@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from kbroker.context import Context
+from kbroker.context import Context, InSlices
 from wire.api.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from wire.errors import ErrorCode, KafkaError
 from wire.internal import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -32,12 +32,13 @@ class Found(NamedTuple):
 
 def find_coordinator(
     broker: Broker, context: Context, request: FindCoordinatorRequest
-) -> FindCoordinatorResponse:
+) -> InSlices[FindCoordinatorResponse]:
     if context.api_version >= FIRST_VERSION_WITH_SEVERAL_KEYS:
-        keys = request.coordinator_keys
-        return FindCoordinatorResponse(
-            coordinators=[answer(broker, context, request.key_type, key) for key in keys]
-        )
+        coordinators = []
+        for key in request.coordinator_keys:
+            coordinators.append(answer(broker, context, request.key_type, key))
+            yield
+        return FindCoordinatorResponse(coordinators=coordinators)
     one = answer(broker, context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kbroker.context import Context
+from kbroker.context import Context, InSlices
 from kbroker.replica_manager import HostedPartition
 from storage.reading import Isolation
 from storage.timestamps import NOTHING, FoundOffset
@@ -40,7 +40,9 @@ NEVER = 0x7FFF
 FIRST_VERSION_OF_SPECIAL_TIMESTAMP = {-1: 0, -2: 0, -3: 7, -4: 8, -5: 9, -6: 11}
 
 
-def list_offsets(broker: Broker, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def list_offsets(
+    broker: Broker, context: Context, request: ListOffsetsRequest
+) -> InSlices[ListOffsetsResponse]:
     isolation = Isolation.COMMITTED if request.isolation_level == READ_COMMITTED else Isolation.HIGH_WATERMARK
     if request.replica_id != CONSUMER:
         isolation = Isolation.LOG_END
@@ -60,6 +62,7 @@ def list_offsets(broker: Broker, context: Context, request: ListOffsetsRequest) 
                 answers.append(answer(wanted, ErrorCode.NONE, found))
             except KafkaError as error:
                 answers.append(answer(wanted, error.code, NOTHING))
+            yield
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from controller.topic_names import objection_to
-from kbroker.context import Context
+from kbroker.context import Context, InSlices
 from kbroker.metadata_cache import Topic
 from wire.api.metadata import (
     MetadataRequest,
@@ -38,15 +38,16 @@ ALL_CLUSTER_OPERATIONS = 0b1111110100000
 """CREATE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS, IDEMPOTENT_WRITE."""
 
 
-def metadata(broker: Broker, context: Context, request: MetadataRequest) -> MetadataResponse:
+def metadata(broker: Broker, context: Context, request: MetadataRequest) -> InSlices[MetadataResponse]:
     asked = request.topics or []
     if not is_well_asked(asked, context.api_version):
         return refused(asked)
     cache = broker.metadata
     if request.topics is None or (not asked and context.api_version == 0):
-        topics = [known(broker, context, topic) for topic in cache.topics.values()]
+        topics = yield from all_topics(broker, context)
     else:
-        topics = by_id(broker, context, asked) or by_name(broker, context, request)
+        topics = yield from by_id(broker, context, asked)
+        topics = topics or (yield from by_name(broker, context, request))
     if request.include_topic_authorized_operations:
         for topic in topics:
             topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
@@ -72,9 +73,17 @@ def is_well_asked(asked: Sequence[MetadataRequestTopic], version: int) -> bool:
     return all(topic.name is not None or topic.topic_id != ZERO_UUID for topic in asked)
 
 
+def all_topics(broker: Broker, context: Context) -> InSlices[list[MetadataResponseTopic]]:
+    topics = []
+    for topic in list(broker.metadata.topics.values()):
+        topics.append(known(broker, context, topic))
+        yield
+    return topics
+
+
 def by_id(
     broker: Broker, context: Context, asked: Sequence[MetadataRequestTopic]
-) -> list[MetadataResponseTopic]:
+) -> InSlices[list[MetadataResponseTopic]]:
     answers = []
     for topic_id in dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID):
         topic = broker.metadata.topics.get(broker.metadata.topic_name(topic_id) or "")
@@ -82,10 +91,13 @@ def by_id(
             answers.append(without_partitions(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id))
         else:
             answers.append(known(broker, context, topic))
+        yield
     return answers
 
 
-def by_name(broker: Broker, context: Context, request: MetadataRequest) -> list[MetadataResponseTopic]:
+def by_name(
+    broker: Broker, context: Context, request: MetadataRequest
+) -> InSlices[list[MetadataResponseTopic]]:
     answers, missing = [], []
     for name in dict.fromkeys(topic.name or "" for topic in request.topics or ()):
         topic = broker.metadata.topics.get(name)
@@ -96,6 +108,7 @@ def by_name(broker: Broker, context: Context, request: MetadataRequest) -> list[
         else:
             missing.append(name)
             answers.append(without_partitions(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, ZERO_UUID))
+        yield
     if missing and request.allow_auto_topic_creation:
         broker.create_topics(missing)
     return answers

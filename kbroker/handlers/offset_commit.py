@@ -2,14 +2,18 @@
 
 - v9+: the epoch of a member of the new protocol, and GROUP_ID_NOT_FOUND; v10: topics by id.
 - Topics and partitions that do not exist are answered here and kept from the group (conformance 82).
+- Very many partitions are committed in pieces (`kbroker.offset_pieces`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import TYPE_CHECKING
+from collections.abc import Container, Iterable
+from copy import copy
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
-from kbroker.context import Context, Parked
+from kbroker.context import Context, InSlices, Parked
+from kbroker.offset_pieces import Gathered, in_pieces
 from wire.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -27,25 +31,37 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 def offset_commit(
     broker: Broker, context: Context, request: OffsetCommitRequest
-) -> OffsetCommitResponse | Parked:
-    if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        for topic in request.topics:
+) -> InSlices[OffsetCommitResponse | Parked]:
+    refused = []
+    for topic in request.topics:
+        if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
             topic.name = broker.metadata.topic_name(topic.topic_id) or ""
-    refused = [one for topic in request.topics if (one := unknown_part(broker, context, topic)) is not None]
-    request.topics = [topic for topic in request.topics if topic.partitions]
-    if not request.topics:
+        if (unknown := unknown_part(broker, context, topic)) is not None:
+            refused.append(unknown)
+        yield
+    pieces = in_pieces([topic for topic in request.topics if topic.partitions], "partitions")
+    if not pieces:
         return OffsetCommitResponse(topics=refused)
+    gathered = Gathered()
+    for topics in pieces:
+        piece = copy(request)
+        piece.topics = topics
+        gathered.expect(commit(broker, context, piece))
+        yield
+    gathered.is_complete()
+    return gathered.parked.then(lambda answers: all_of(answers, refused))
+
+
+def commit(broker: Broker, context: Context, request: OffsetCommitRequest) -> Parked:
     try:
-        parked = broker.groups.ask(
+        return broker.groups.ask(
             request.group_id,
             lambda groups, token, now_ms: groups.commit_offsets(request, context, token, now_ms),
         )
     except KafkaError as error:
-        failed = [refusal(topic, error.code) for topic in request.topics]
-        return OffsetCommitResponse(topics=merged(failed, refused))
-    if not refused:
-        return parked
-    return parked.then(lambda response: with_refused(response, refused))
+        failed = Parked()
+        failed.complete(OffsetCommitResponse(topics=[refusal(topic, error.code) for topic in request.topics]))
+        return failed
 
 
 def unknown_part(
@@ -75,19 +91,11 @@ def refusal(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetCommitRes
     return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
 
 
-def with_refused(response: object, refused: list[OffsetCommitResponseTopic]) -> object:
-    if isinstance(response, OffsetCommitResponse):
-        response.topics = merged(response.topics, refused)
-    return response
-
-
-def merged(
-    topics: list[OffsetCommitResponseTopic], others: list[OffsetCommitResponseTopic]
-) -> list[OffsetCommitResponseTopic]:
-    """One entry for each topic."""
-    found = {(topic.name, topic.topic_id): topic for topic in topics}
-    for other in others:
+def all_of(answers: Any, refused: Iterable[OffsetCommitResponseTopic]) -> OffsetCommitResponse:
+    """One answer, with one entry for each topic."""
+    found: dict[tuple[str, bytes], OffsetCommitResponseTopic] = {}
+    for other in chain(*(answer.topics for answer in answers), refused):
         topic = found.setdefault((other.name, other.topic_id), other)
         if topic is not other:
             topic.partitions += other.partitions
-    return list(found.values())
+    return OffsetCommitResponse(topics=list(found.values()))

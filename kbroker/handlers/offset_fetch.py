@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.context import Context, Parked
+from kbroker.context import Context, InSlices, Parked
 from kbroker.coordinator_runtime import GroupShard
 from wire.api.offset_fetch import (
     OffsetFetchRequest,
@@ -34,12 +34,21 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 FIRST_VERSION_WITH_AN_ERROR = 2
 
 
-def offset_fetch(broker: Broker, context: Context, request: OffsetFetchRequest) -> Parked:
+def offset_fetch(broker: Broker, context: Context, request: OffsetFetchRequest) -> InSlices[Parked]:
     shards: set[GroupShard] = set()
     groups = request.groups
     if context.api_version < FIRST_VERSION_WITH_GROUPS:
         groups = [as_group(request)]
-    answers = [of_group(broker, context, group, request.require_stable, shards) for group in groups]
+    whole: dict[str, OffsetFetchResponseGroup] = {}
+    answers = []
+    for group in groups:
+        answer = whole.get(group.group_id) if group.topics is None else None
+        if answer is None:
+            answer = yield from of_group(broker, context, group, request.require_stable, shards)
+            if group.topics is None:
+                whole[group.group_id] = answer
+        answers.append(answer)
+        yield
     response = OffsetFetchResponse(groups=answers)
     if context.api_version < FIRST_VERSION_WITH_GROUPS:
         response = as_one(answers[0], request, context.api_version)
@@ -62,16 +71,16 @@ def of_group(
     group: OffsetFetchRequestGroup,
     require_stable: bool,
     shards: set[GroupShard],
-) -> OffsetFetchResponseGroup:
+) -> InSlices[OffsetFetchResponseGroup]:
     try:
         shard = broker.groups.groups_of(group.group_id)
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=error.code)
     shards.add(shard)
     if context.api_version < FIRST_VERSION_WITH_TOPIC_IDS:
-        return shard.machine.fetch_offsets(group, require_stable=require_stable)
-    unknown = name_topics(broker, group)
-    answer = shard.machine.fetch_offsets(group, require_stable=require_stable)
+        return (yield from shard.machine.fetch_offsets(group, require_stable=require_stable))
+    unknown = yield from name_topics(broker, group)
+    answer = yield from shard.machine.fetch_offsets(group, require_stable=require_stable)
     for topic in answer.topics:
         known = broker.metadata.topics.get(topic.name)
         topic.topic_id = known.id if known else ZERO_UUID
@@ -79,7 +88,7 @@ def of_group(
     return answer
 
 
-def name_topics(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
+def name_topics(broker: Broker, group: OffsetFetchRequestGroup) -> InSlices[list[OffsetFetchResponseTopics]]:
     """Give the topics their names, and take those whose id nobody knows out of the request."""
     unknown = []
     for topic in group.topics or ():
@@ -87,6 +96,7 @@ def name_topics(broker: Broker, group: OffsetFetchRequestGroup) -> list[OffsetFe
         if not topic.name:
             partitions = [not_known(index) for index in topic.partition_indexes]
             unknown.append(OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=partitions))
+        yield
     if group.topics is not None:
         group.topics = [topic for topic in group.topics if topic.name]
     return unknown

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kbroker.context import Context
+from kbroker.context import Context, InSlices
 from wire.api.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 
 def offset_for_leader_epoch(
     broker: Broker, context: Context, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[find(broker, request.replica_id, topic.topic, one) for one in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+) -> InSlices[OffsetForLeaderEpochResponse]:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for one in topic.partitions:
+            partitions.append(find(broker, request.replica_id, topic.topic, one))
+            yield
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+    return OffsetForLeaderEpochResponse(topics=topics)
 
 
 def find(broker: Broker, replica_id: int, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:

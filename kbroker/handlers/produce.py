@@ -12,14 +12,16 @@
 - A batch that begins a transaction in its partition waits until the transaction's coordinator has been asked:
   up to v11 whether the partition was added, from v12 on to add it (conformance 42, KIP-890). Until then the
   connection's next Produce waits, too: batches keep their order.
+- Very many partitions are staged, and appended, some at a time, while other connections are served.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from kbroker.context import NO_REPLY, Context, HangUp, Parked
+from kbroker.context import NO_REPLY, Context, HangUp, InSlices, Parked
 from kbroker.produced_batches import accept
 from kbroker.replica_manager import ALL, AppendOutcome, HostedPartition
 from kbroker.transaction_verification import produce_error
@@ -41,6 +43,9 @@ from wire.record_validation import InvalidBatch
 if TYPE_CHECKING:
     from kbroker.broker import Broker
 
+MOST_AT_ONCE = 500
+"""Partitions: several milliseconds."""
+STAGED_TOGETHER = 20
 FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
 FIRST_VERSION_THAT_JOINS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -50,9 +55,25 @@ class Timer(Protocol):
     def cancel(self) -> object: ...
 
 
-def produce(broker: Broker, context: Context, request: ProduceRequest) -> Parked:
+def produce(broker: Broker, context: Context, request: ProduceRequest) -> Parked | InSlices[Parked]:
     in_flight = _InFlight(broker, context, request)
-    in_flight.stage(request)
+    if sum(len(topic.partition_data) for topic in request.topic_data) > MOST_AT_ONCE:
+        return in_slices(broker, in_flight, request)
+    for _ in in_flight.stage(request):
+        pass
+    return in_flight.parked
+
+
+def in_slices(broker: Broker, in_flight: _InFlight, request: ProduceRequest) -> InSlices[Parked]:
+    """What is not staged at once needs records of its own: what the request was read into is used again."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            data.records = None if data.records is None else bytes(data.records)
+    for number, _ in enumerate(in_flight.stage(request)):
+        if number % STAGED_TOGETHER == 0:
+            broker.end_turn()
+            yield
+    broker.end_turn()
     return in_flight.parked
 
 
@@ -119,8 +140,8 @@ class _InFlight:
         self._waiting: dict[int, PartitionProduceResponse] = {}
         """The answers that wait for other replicas, each by its own number."""
 
-    def stage(self, request: ProduceRequest) -> None:
-        """The first phase, but for the write itself."""
+    def stage(self, request: ProduceRequest) -> Iterator[None]:
+        """The first phase, but for the write itself; a partition a step."""
         replicas = self._broker.replicas
         refusal = lacks_transactional_id(request)
         for topic in request.topic_data:
@@ -142,6 +163,7 @@ class _InFlight:
                     self._stage_partition(name, data, answer)
                 except KafkaError as error:
                     self._refuse(answer, error)
+                yield
         self._one_done()
 
     def _answers_for(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:

@@ -10,11 +10,13 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING
+from copy import copy
+from typing import TYPE_CHECKING, Any
 
-from kbroker.context import Context, Parked
+from kbroker.context import Context, InSlices, Parked
 from kbroker.coordinator_runtime import GroupShard, InTransaction
 from kbroker.coordinators.offsets import Place
+from kbroker.offset_pieces import Gathered, in_pieces
 from kbroker.transaction_verification import commit_error
 from wire.api.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -36,8 +38,12 @@ FIRST_VERSION_THAT_JOINS = 5
 
 def txn_offset_commit(
     broker: Broker, context: Context, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | Parked:
-    refused = [one for topic in request.topics if (one := unknown_part(broker, topic)) is not None]
+) -> InSlices[TxnOffsetCommitResponse | Parked]:
+    refused = []
+    for topic in request.topics:
+        if (unknown := unknown_part(broker, topic)) is not None:
+            refused.append(unknown)
+        yield
     request.topics = [topic for topic in request.topics if topic.partitions]
     if not request.topics:
         return TxnOffsetCommitResponse(throttle_time_ms=0, topics=refused)
@@ -93,18 +99,29 @@ class _Committing:
             self._fail(commit_error(error, joins=self._joins, knows_abortable=self._knows_abortable))
 
     def _commit(self, producer: InTransaction) -> None:
+        gathered = Gathered()
+        gathered.parked.then(all_of).when_done(self.parked.complete)
+        self._broker.slices.take(self._in_pieces(producer, gathered), lambda done: gathered.is_complete())
+
+    def _in_pieces(self, producer: InTransaction, gathered: Gathered) -> InSlices[None]:
+        for topics in in_pieces(self._request.topics, "partitions"):
+            piece = copy(self._request)
+            piece.topics = topics
+            gathered.expect(self._commit_piece(piece, producer))
+            yield
+
+    def _commit_piece(self, request: TxnOffsetCommitRequest, producer: InTransaction) -> Parked:
         try:
-            asked = self._broker.groups.ask(
-                self._request.group_id,
-                lambda groups, token, now_ms: groups.commit_offsets_in_transaction(
-                    self._request, token, now_ms
-                ),
+            return self._broker.groups.ask(
+                request.group_id,
+                lambda groups, token, now_ms: groups.commit_offsets_in_transaction(request, token, now_ms),
                 producer,
             )
         except KafkaError as error:
-            self._fail(error.code)
-        else:
-            asked.when_done(self.parked.complete)
+            refused = Parked()
+            topics = [refusal(topic, error.code) for topic in request.topics]
+            refused.complete(TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics))
+            return refused
 
     def _fail(self, code: ErrorCode) -> None:
         topics = [refusal(topic, code) for topic in self._request.topics]
@@ -141,6 +158,14 @@ def refusal(topic: TxnOffsetCommitRequestTopic, code: ErrorCode) -> TxnOffsetCom
         for partition in topic.partitions
     ]
     return TxnOffsetCommitResponseTopic(name=topic.name, partitions=answers)
+
+
+def all_of(answers: Any) -> object:
+    """One answer, with one entry for each topic."""
+    whole, *others = answers
+    for other in others:
+        with_refused(whole, other.topics)
+    return whole
 
 
 def with_refused(response: object, refused: list[TxnOffsetCommitResponseTopic]) -> object:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kbroker.context import Context, Parked
+from kbroker.context import Context, InSlices, Parked
 from kbroker.coordinators.transaction import EPOCH_BUMP_VERSION
 from kbroker.replica_manager import HostedPartition
 from storage.producer_state import Origin
@@ -37,28 +37,36 @@ if TYPE_CHECKING:
 Told = Callable[[KafkaError | None], object]
 
 
-def write_txn_markers(broker: Broker, context: Context, request: WriteTxnMarkersRequest) -> Parked:
-    return _Writing(broker, request).parked
+def write_txn_markers(broker: Broker, context: Context, request: WriteTxnMarkersRequest) -> InSlices[Parked]:
+    writing = _Writing(broker)
+    yield from writing.begin(request)
+    return writing.parked
 
 
 class _Writing:
     """One request until all its partitions have an outcome."""
 
-    def __init__(self, broker: Broker, request: WriteTxnMarkersRequest) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.parked = Parked()
+        self._broker = broker
         self._pending = 1
         self._response = WriteTxnMarkersResponse(markers=[])
+
+    def begin(self, request: WriteTxnMarkersRequest) -> InSlices[None]:
         for marker in request.markers:
             topics = []
             for topic in marker.topics:
-                results = [self._begin(broker, marker, topic.name, each) for each in topic.partition_indexes]
+                results = []
+                for index in topic.partition_indexes:
+                    results.append(self._write(self._broker, marker, topic.name, index))
+                    yield
                 topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=results))
             self._response.markers.append(
                 WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
             )
         self._one_done()
 
-    def _begin(
+    def _write(
         self, broker: Broker, marker: WritableTxnMarker, topic: str, index: int
     ) -> WritableTxnMarkerPartitionResult:
         result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=ErrorCode.NONE)

@@ -16,7 +16,9 @@ from kbroker.broker import Broker, loop_factory
 from kbroker.configuration.layers import Configuration
 from kbroker.context import Context, Parked
 from kbroker.handlers import HANDLERS, Handler
+from kbroker.handlers.metadata import metadata
 from kbroker.listeners import Listeners
+from kbroker.slices import to_the_end
 from tests.kbroker.harness import WAIT_S, RawClient
 from wire.api import ApiKey
 from wire.api.api_versions import ApiVersionsRequest
@@ -27,6 +29,9 @@ from wire.schema import Versions
 CONTEXT = Context(12, None)
 MEBIBYTE = 1 << 20
 MINUTE_MS = 60_000
+
+
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
 class Client:
@@ -53,6 +58,13 @@ class Client:
         except (asyncio.IncompleteReadError, ConnectionError):
             return False
         return True
+
+    def reset(self) -> None:
+        """Close without the usual farewell."""
+        descriptor = self.writer.get_extra_info("socket").fileno()
+        with socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as same:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.close()
 
     async def close(self) -> None:
         self.writer.close()
@@ -90,6 +102,16 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
+async def until_after(act: Callable[[], object], condition: Callable[[], bool]) -> None:
+    """Act, perhaps several times, until something is so."""
+
+    def is_so_now() -> bool:
+        act()
+        return condition()
+
+    await until(is_so_now)
+
+
 @asynccontextmanager
 async def scene(handlers: Mapping[int, Handler] | None = None, **keys: object) -> AsyncIterator[Scene]:
     static = {name.replace("_", "."): str(value) for name, value in keys.items()}
@@ -103,8 +125,11 @@ async def scene(handlers: Mapping[int, Handler] | None = None, **keys: object) -
         await made.close()
 
 
-def run(scenario: Awaitable[None]) -> None:
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+FASTEST = loop_factory()
+
+
+def run(scenario: Awaitable[None], loop: LoopFactory | None = FASTEST) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(scenario)  # type: ignore[arg-type]
 
 
@@ -212,9 +237,7 @@ def test_an_idle_connection_is_closed_unless_a_reply_is_due() -> None:
             assert not await idle.has_reply()
             assert await used.is_served()
             assert len(connections) == 2
-            parked.complete(
-                HANDLERS[ApiKey.METADATA].handle(it.broker, CONTEXT, MetadataRequest(topics=None))
-            )
+            parked.complete(to_the_end(metadata(it.broker, CONTEXT, MetadataRequest(topics=None))))
             assert await waiting.has_reply()
 
     run(scenario())
@@ -279,6 +302,65 @@ def test_who_leaves_in_the_middle_of_a_request_gives_its_share_back() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("loop", [None, FASTEST], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("leave", ["close", "reset", "half-close"])
+def test_a_connection_that_rests_is_closed_when_its_client_has_gone(
+    loop: LoopFactory | None, leave: str
+) -> None:
+    """Nobody reads from it, and no event loop tells."""
+
+    async def scenario() -> None:
+        async with scene(socket_request_max_bytes=MEBIBYTE, queued_max_request_bytes=MEBIBYTE) as it:
+            connections = it.broker.connections
+            foremost, leaving = await it.connect(), await it.connect()
+            foremost.writer.write(struct.pack(">i", MEBIBYTE) + bytes(MEBIBYTE - 1000))
+            leaving.writer.write(struct.pack(">i", MEBIBYTE) + bytes(200_000))
+            await until(lambda: any(connections._incomplete.is_resting(one) for one in connections))
+            connections.tick(connections.now_ms)
+            assert len(connections) == 2
+            if leave == "half-close":
+                leaving.writer.write_eof()
+            elif leave == "reset":
+                leaving.reset()
+            else:
+                leaving.writer.close()
+            await until_after(lambda: connections.tick(connections.now_ms), lambda: len(connections) == 1)
+            foremost.writer.write(bytes(1000))
+            assert not await foremost.has_reply()  # zeros are no request, but they are through
+
+    run(scenario(), loop)
+
+
+@pytest.mark.parametrize("loop", [None, FASTEST], ids=["asyncio", "uvloop"])
+def test_a_connection_with_a_reply_due_is_closed_when_its_client_has_reset_it(
+    loop: LoopFactory | None,
+) -> None:
+    """Nothing more is read from it meanwhile. A client that sends no more may still wait for its reply."""
+    parked: list[Parked] = []
+
+    def park(broker: Broker, context: object, request: object) -> Parked:
+        parked.append(Parked())
+        return parked[-1]
+
+    async def scenario() -> None:
+        handlers: dict[int, Handler] = {ApiKey.METADATA: Handler(park, Versions(0, 13))}
+        async with scene(handlers) as it:
+            connections = it.broker.connections
+            waiting, leaving = await it.connect(), await it.connect()
+            for number, client in enumerate((waiting, leaving), 1):
+                client.send(RawClient.request(MetadataRequest(topics=[]), ApiKey.METADATA, 12))
+                client.send(RawClient.request(ApiVersionsRequest(), ApiKey.API_VERSIONS, 0))
+                await until(lambda number=number: sum(bool(one.held_bytes) for one in connections) == number)  # type: ignore[misc]
+            waiting.writer.write_eof()
+            leaving.reset()
+            await until_after(lambda: connections.tick(connections.now_ms), lambda: len(connections) == 1)
+            parked[0].complete(to_the_end(metadata(it.broker, CONTEXT, MetadataRequest(topics=[]))))
+            assert await waiting.has_reply()
+            assert await waiting.has_reply()
+
+    run(scenario(), loop)
+
+
 def test_requests_that_wait_for_an_earlier_reply_are_counted() -> None:
     parked = Parked()
 
@@ -293,7 +375,7 @@ def test_requests_that_wait_for_an_earlier_reply_are_counted() -> None:
             first = RawClient.request(MetadataRequest(topics=[]), ApiKey.METADATA, 12)
             client.writer.write(b"".join(struct.pack(">i", len(body)) + body for body in (first, waiting)))
             await until(lambda: it.broker.connections.held_bytes == len(waiting))
-            parked.complete(HANDLERS[ApiKey.METADATA].handle(it.broker, CONTEXT, MetadataRequest(topics=[])))
+            parked.complete(to_the_end(metadata(it.broker, CONTEXT, MetadataRequest(topics=[]))))
             assert await client.has_reply()
             assert await client.has_reply()
             assert it.broker.connections.held_bytes == 0

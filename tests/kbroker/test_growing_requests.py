@@ -8,7 +8,7 @@ Two sorts of elements: such as the broker knows nothing of, and such as it has i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from kbroker.configuration.layers import Configuration
 from kbroker.context import Context, HangUp, Parked
 from kbroker.handlers import HANDLERS
 from kbroker.listeners import Listeners
+from kbroker.slices import to_the_end
 from tests.kbroker.harness import WAIT_S
 from tests.steps import Steps
 from tests.wire.random_messages import is_present
@@ -178,6 +179,8 @@ async def answered(broker: Broker, case: Case, request: Any) -> None:
     context = Context(case.version, "client", "/127.0.0.1")
     try:
         outcome = HANDLERS[case.key].handle(broker, context, request)
+        if isinstance(outcome, Generator):
+            outcome = to_the_end(outcome)
     except (KafkaError, HangUp):
         return
     if isinstance(outcome, Parked):

@@ -135,3 +135,36 @@ def test_bad_frames_by_the_hundred_are_one_line_and_a_count(broker: BrokerProces
     warnings = [line for line in broker.log.read_text().splitlines() if " WARNING " in line]
     assert len([line for line in warnings if "99 more such lines" in line]) == 3
     assert len(warnings) == 6
+
+
+def open_descriptors(broker: BrokerProcess) -> int:
+    return len(list(Path(f"/proc/{broker.process.pid}/fd").iterdir()))
+
+
+def test_clients_that_trickle_into_large_requests_starve_nobody(tmp_path: Path) -> None:
+    """They have declared 1 MB each, and fill what requests may hold. A large Produce gets through; when they
+    have left, all descriptors are closed.
+    """
+    limits = {"kbroker.queued.max.request.bytes": 20_000_000, "message.max.bytes": 8_000_000}
+    options = [word for key, value in limits.items() for word in ("--set", f"{key}={value}")]
+    broker = BrokerProcess(tmp_path / "broker.log", *options)
+    try:
+        speaker = Speaker(broker.host, broker.port)
+        speaker.create("t")
+        assert speaker.produce("t").error_code == 0
+        before = open_descriptors(broker)
+        trickling = [socket.create_connection((broker.host, broker.port)) for _ in range(500)]
+        for one in trickling:
+            one.sendall(struct.pack(">i", 100_000_000) + bytes(60_000))
+        random_bytes = random.Random(1).randbytes(7_000_000)
+        for _ in range(3):
+            assert speaker.produce("t", batch(random_bytes)).error_code == 0
+        for one in trickling:
+            one.close()
+        deadline = time.monotonic() + WAIT_S
+        while open_descriptors(broker) > before:
+            assert time.monotonic() < deadline, f"{open_descriptors(broker)} open, {before} before"
+            time.sleep(0.1)
+        speaker.socket.close()
+    finally:
+        assert broker.stop() == 0

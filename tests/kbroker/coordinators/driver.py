@@ -14,6 +14,7 @@ from kbroker.coordinators.classic_group import GroupConfig
 from kbroker.coordinators.groups import Groups
 from kbroker.coordinators.step import Step, TimerKey
 from kbroker.handlers.join_group import in_version
+from kbroker.slices import to_the_end
 from wire.api.delete_groups import DeleteGroupsRequest
 from wire.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from wire.api.heartbeat import HeartbeatRequest
@@ -174,7 +175,7 @@ class Driver:
         match request:
             case OffsetFetchRequest():
                 fetched = [
-                    groups.fetch_offsets(group, require_stable=request.require_stable)
+                    to_the_end(groups.fetch_offsets(group, require_stable=request.require_stable))
                     for group in request.groups
                 ]
                 return OffsetFetchResponse(groups=fetched)

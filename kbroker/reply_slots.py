@@ -1,0 +1,105 @@
+"""The place of one reply in the order of a connection's replies, and the way from a request to that reply.
+
+Of a large request the slot is there first; then it is decoded, handled and answered, each where it has time
+(`kbroker.slices`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol, cast
+
+from kbroker.context import HangUp, Parked
+from kbroker.dispatch import Route
+from kbroker.log_limits import LogLimits
+from kbroker.slices import Told, Work
+from wire.errors import WireError
+from wire.primitives import Buffer
+
+logger = logging.getLogger(__name__)
+
+
+class Replying(Protocol):
+    """A connection, as far as a slot needs it."""
+
+    turn_began_s: float
+    log_limits: LogLimits
+
+    def most_reply_bytes(self, api: int) -> int: ...
+
+    def handle_large(self, route: Route, client_id: str | None, request: Any) -> object:
+        """What the handler makes of it."""
+
+    def in_slices(self, work: Work, told: Told) -> None:
+        """Do it as long as there is a connection."""
+
+    def slot_filled(self) -> None:
+        """The reply of a slot is known."""
+
+
+class Slot:
+    """`buffers` is None until the reply is known."""
+
+    __slots__ = (
+        "_connection",
+        "_correlation_id",
+        "_request",
+        "arrived_s",
+        "buffers",
+        "hang_up",
+        "pipelined",
+        "route",
+    )
+
+    def __init__(
+        self, connection: Replying, route: Route, correlation_id: int, request: object, pipelined: bool
+    ) -> None:
+        self._connection = connection
+        self.route = route
+        self.arrived_s = connection.turn_began_s
+        self._correlation_id = correlation_id
+        self._request = request
+        self.pipelined = pipelined
+        self.buffers: list[Buffer] | None = None
+        self.hang_up: str | None = None
+
+    def begin(self, decoded: object) -> None:
+        """A large request has been decoded: the client's name and the message, or what is wrong with it."""
+        if isinstance(decoded, Exception):
+            self._finish(decoded)
+            return
+        client_id, self._request = cast(tuple[str | None, Any], decoded)
+        outcome = self._connection.handle_large(self.route, client_id, self._request)
+        if isinstance(outcome, Parked):
+            outcome.when_done(self.deliver)
+        else:
+            self.deliver(outcome)
+
+    def deliver(self, outcome: object) -> None:
+        """The handler's outcome is there."""
+        route, connection = self.route, self._connection
+        if route.is_large(outcome, self._request):
+            most_bytes = connection.most_reply_bytes(route.key)
+            work = route.large_reply(self._correlation_id, outcome, self._request, most_bytes)
+            connection.in_slices(work, self._finish)
+            return
+        reply: object
+        try:
+            reply = route.outcome(self._correlation_id, outcome, self._request)
+        except Exception as error:
+            reply = error
+        self._finish(reply)
+
+    def _finish(self, reply: object) -> None:
+        """The reply's buffers, or why there is none."""
+        if not isinstance(reply, Exception):
+            self.buffers = cast(list[Buffer], reply)
+        elif isinstance(reply, HangUp | WireError):
+            self.buffers, self.hang_up = [], str(reply)
+        else:
+            name, limits = self.route.response.__name__, self._connection.log_limits
+            text = "a bug in the broker, met by a reply to %s"
+            limits.exception(logger, ("bug", name, type(reply)), text, name, error=reply)
+            self.buffers, self.hang_up = [], "its reply could not be made"
+        self._request = None
+        self._connection.slot_filled()

@@ -1,0 +1,124 @@
+"""Long work in slices: time passed in, and a loop of our own."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+import pytest
+
+from kbroker.slices import AT_ONCE, SLICE_S, Slices, Work
+
+STEP_S = SLICE_S / 10
+
+
+class World:
+    """A loop and a clock that the work moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.soon: deque[Callable[[], object]] = deque()
+        self.slices = Slices(lambda: self.now_s, self.soon.append)
+        self.done: list[object] = []
+        self.turns: list[list[str]] = [[]]
+        """What was worked on, by turn of the loop."""
+
+    def work(self, name: str, steps: int, outcome: object = None) -> Work:
+        for _ in range(steps):
+            self.now_s += STEP_S
+            self.turns[-1].append(name)
+            yield
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome or name
+
+    def take(self, name: str, steps: int, outcome: object = None) -> None:
+        self.slices.take(self.work(name, steps, outcome), self.done.append)
+
+    def turn(self) -> None:
+        self.turns.append([])
+        for _ in range(len(self.soon)):
+            self.soon.popleft()()
+
+    def run(self) -> None:
+        while self.soon:
+            self.turn()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_short_work_is_done_at_once(world: World) -> None:
+    world.take("a", 3)
+    assert world.done == ["a"]
+    assert not world.soon
+
+
+def test_no_turn_of_the_loop_lasts_longer_than_a_slice(world: World) -> None:
+    for name in "abc":
+        world.take(name, 1000)
+    world.run()
+    assert sorted(map(str, world.done)) == ["a", "b", "c"]
+    first, *others = map(len, world.turns)
+    assert first <= 11 + 2 * 2
+    assert max(others) <= 11
+
+
+def test_works_take_turns(world: World) -> None:
+    world.take("a", 100)
+    world.take("b", 15)
+    world.run()
+    assert world.done == ["b", "a"]
+
+
+def test_small_work_is_done_at_once_while_large_work_goes_on(world: World) -> None:
+    world.take("large", 1000)
+    world.take("small", 1)
+    assert world.done == ["small"]
+
+
+def test_only_some_works_go_on(world: World) -> None:
+    """The others have built little yet. They come in order."""
+    for number in range(2 * AT_ONCE):
+        world.take(str(number), 100)
+    for _ in range(30):
+        world.turn()
+    steps = Counter(name for turn in world.turns for name in turn)
+    assert {name for name, number in steps.items() if number > 2} == set(map(str, range(AT_ONCE)))
+    world.run()
+    assert len(world.done) == 2 * AT_ONCE
+    assert {str(one) for one in world.done[:AT_ONCE]} == {str(number) for number in range(AT_ONCE)}
+
+
+def test_an_exception_is_an_outcome_and_ends_no_other_work(world: World) -> None:
+    error = ValueError("bad")
+    world.take("a", 100, error)
+    world.take("b", 100)
+    world.run()
+    assert world.done == [error, "b"]
+
+
+def test_somebody_who_is_told_and_fails_ends_no_other_work(world: World) -> None:
+    def fail(outcome: object) -> None:
+        raise LookupError("a bug")
+
+    world.slices.take(world.work("a", 100), fail)
+    world.take("b", 100)
+    with pytest.raises(LookupError):
+        world.run()
+    world.run()
+    assert world.done == ["b"]
+
+
+def test_work_that_nobody_wants_any_more_is_dropped(world: World) -> None:
+    wanted = True
+    for name in "abcdefg":
+        world.slices.take(world.work(name, 100), world.done.append, lambda: wanted)
+    world.turn()
+    wanted = False
+    worked = sum(map(len, world.turns))
+    world.run()
+    assert not world.done
+    assert sum(map(len, world.turns)) == worked
