@@ -17,6 +17,7 @@ class World:
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self.step_s = STEP_S
         self.soon: deque[Callable[[], object]] = deque()
         self.slices = Slices(lambda: self.now_s, self.soon.append)
         self.done: list[object] = []
@@ -25,7 +26,7 @@ class World:
 
     def work(self, name: str, steps: int, outcome: object = None) -> Work:
         for _ in range(steps):
-            self.now_s += STEP_S
+            self.now_s += self.step_s
             self.turns[-1].append(name)
             yield
         if isinstance(outcome, Exception):
@@ -75,7 +76,8 @@ def test_works_take_turns(world: World) -> None:
 
 def test_small_work_is_done_at_once_while_large_work_goes_on(world: World) -> None:
     world.take("large", 1000)
-    world.take("small", 1)
+    world.step_s = STEP_S / 100
+    world.take("small", 50)
     assert world.done == ["small"]
 
 
