@@ -241,11 +241,7 @@ class Play:
             fields.pop("throttle_time_ms", None)
             if isinstance(value, ListGroupsResponse):
                 fields["groups"] = [group for group in fields["groups"] if group[1]["group_id"] == self.group]
-            # Null and empty mean the same here, and Kafka is of two minds about it.
-            return (
-                type(value).__name__,
-                {name: None if field == "" else field for name, field in fields.items()},
-            )
+            return type(value).__name__, fields
         if isinstance(value, str):
             return self.names.get(value, value)
         return value
