@@ -51,7 +51,7 @@ from kbroker.peer import Address
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.replication_quota import ReplicationQuota, is_listed
 from kbroker.settings import Settings, group_config, intervals, produce_rules, transaction_config
-from kbroker.slices import Slices, to_the_end
+from kbroker.slices import Slices
 from kbroker.stopping import CLOSE_S, LEAVE_S, STOP_S, cancel, leave_within, wait_while
 from kbroker.topic_changes import TopicChanges
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
@@ -67,6 +67,7 @@ from wire.api.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoin
 from wire.api.write_txn_markers import WriteTxnMarkersRequest
 from wire.errors import ErrorCode, KafkaError
 from wire.internal import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
+from wire.slices import to_the_end
 
 if TYPE_CHECKING:
     from controller.controller import Controller

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple
 
-T = TypeVar("T")
-
-InSlices = Generator[None, None, T]
-"""What a handler gives that works through a list: it yields where something else may be done first."""
+from wire.slices import InSlices as InSlices
 
 
 class Context(NamedTuple):
