@@ -199,8 +199,14 @@ class Disk:
         return self.descriptors.with_room(lambda: os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
 
     def read(self, path: str) -> bytes:
-        with open(self.descriptor(path, os.O_RDONLY), "rb") as file:
-            return file.read()
+        descriptor = self.descriptor(path, os.O_RDONLY)
+        try:
+            pieces = [os.read(descriptor, os.fstat(descriptor).st_size + 1)]
+            while pieces[-1]:
+                pieces.append(os.read(descriptor, 1 << 20))
+            return b"".join(pieces)
+        finally:
+            os.close(descriptor)
 
     def replace(self, path: str, data: Buffer) -> None:
         temporary = path + ".tmp"
