@@ -311,7 +311,7 @@ class DiskFile:
     # -- using it
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        self.used = self.is_unsynced = True
+        self.used = True
         if self.descriptor < 0:
             self.open_again()
         position = self.size
@@ -322,11 +322,13 @@ class DiskFile:
         except OSError:
             self._cut_back(position)
             raise
+        self.is_unsynced = True  # not before: a sync in a thread may just begin
         self.size = position + total
         return position
 
     def _cut_back(self, size: int) -> None:
         # The first error is the one to report; whoever reads on has to bear with bytes beyond the size.
+        self.is_unsynced = True
         try:
             os.ftruncate(self.descriptor, size)
         except OSError:
@@ -358,16 +360,16 @@ class DiskFile:
         if size > self.size:
             raise ValueError(f"{self.path} cannot be cut to {size}: it has {self.size} bytes")
         self.open_again()
-        self.is_unsynced = True
         os.ftruncate(self.descriptor, size)
+        self.is_unsynced = True
         self.size = size
 
     def sync(self) -> None:
         """In any thread. A file that was let go of is opened for the purpose."""
         if self._sync_error is not None:
             raise self._sync_error
-        self.is_unsynced = False
         descriptor = self.join()
+        self.is_unsynced = False
         is_shared = descriptor >= 0
         try:
             if not is_shared:
