@@ -30,7 +30,7 @@ from kbroker.compaction import Compaction
 from kbroker.configuration.layers import Configuration
 from kbroker.connection import Connection
 from kbroker.connection_limits import Connections
-from kbroker.context import HangUp, Parked
+from kbroker.context import Parked, Postponed
 from kbroker.coordinator_runtime import Coordinators, GroupCoordinator
 from kbroker.dispatch import Dispatcher
 from kbroker.draining import let_go
@@ -460,7 +460,7 @@ class Broker:
         if controller_epoch < self.metadata.controller_epoch:
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
         if self.broker_epoch < 0 <= broker_epoch:
-            raise HangUp("it may be an order to an earlier life: ask again once this one is registered")
+            raise Postponed("it may be an order to an earlier life: ask again once this one is registered")
         if -1 < broker_epoch < self.broker_epoch:  # a higher one may be heard of before our own
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self.orders.check_connection(controller_epoch, connection)

@@ -31,6 +31,10 @@ class HangUp(Exception):
     """Close the connection: the only way to tell a client what no reply can say."""
 
 
+class Postponed(HangUp):
+    """The same to a broker that will ask again: nothing is wrong."""
+
+
 class Parked:
     """A reply that will come later: returned by a handler instead of a response, completed exactly once.
 

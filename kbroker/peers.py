@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from controller.requests import ControlMessage, ControlRequest
-from kbroker.context import Context, HangUp, Parked
+from kbroker.context import Context, HangUp, Parked, Postponed
 from kbroker.peer import Address, Open, Peer, PeerLost
 from wire.api.leader_and_isr import LeaderAndIsrRequest
 from wire.api.stop_replica import StopReplicaRequest
@@ -105,7 +105,9 @@ class Peers:
             self._answered(request, outcome)
 
     def _answered(self, request: ControlRequest, outcome: object) -> None:
-        if isinstance(outcome, BaseException):
+        if isinstance(outcome, Postponed):
+            logger.info("an order to this broker was not carried out: %s", outcome)
+        elif isinstance(outcome, BaseException):
             logger.warning("an order to this broker was not carried out: %r", outcome)
         else:
             self.answered(request, outcome)
