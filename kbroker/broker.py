@@ -30,7 +30,7 @@ from kbroker.compaction import Compaction
 from kbroker.configuration.layers import Configuration
 from kbroker.connection import Connection
 from kbroker.connection_limits import Connections
-from kbroker.context import Parked, Postponed
+from kbroker.context import HangUp, Parked
 from kbroker.coordinator_runtime import Coordinators, GroupCoordinator
 from kbroker.dispatch import Dispatcher
 from kbroker.draining import let_go
@@ -45,13 +45,14 @@ from kbroker.machine import Bound, Machine, Server
 from kbroker.measures import TimedSync
 from kbroker.metadata_cache import MetadataCache
 from kbroker.metrics_server import MetricsServer
+from kbroker.off_loop import OffLoop
 from kbroker.open_files import most_connections
 from kbroker.orders import NewLogs, Orders
 from kbroker.peer import Address
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.replication_quota import ReplicationQuota, is_listed
 from kbroker.settings import Settings, group_config, intervals, produce_rules, transaction_config
-from kbroker.slices import Slices
+from kbroker.slices import Slices, to_the_end
 from kbroker.stopping import CLOSE_S, LEAVE_S, STOP_S, cancel, leave_within, wait_while
 from kbroker.topic_changes import TopicChanges
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
@@ -67,7 +68,6 @@ from wire.api.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoin
 from wire.api.write_txn_markers import WriteTxnMarkersRequest
 from wire.errors import ErrorCode, KafkaError
 from wire.internal import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
-from wire.slices import to_the_end
 
 if TYPE_CHECKING:
     from controller.controller import Controller
@@ -122,6 +122,7 @@ class Broker:
         self.disk_syncs = TimedSync(self.steady_s)
         self.logs = self._log_manager(data, durability)
         self.compaction = self._compaction()
+        self.off_loop = OffLoop(machine.submit, self._call_from_thread)
         self.replicas = self._replica_manager(durability)
         self.end_turn = self.replicas.append_staged
         """Carries out what was staged: before a request that must see it, and after every read."""
@@ -377,6 +378,7 @@ class Broker:
         self.orders.stop()
         self.slices.stop()
         self.compaction.stop()
+        self.off_loop.stop()
         await wait_while(self._threads_are_busy, lambda: end_s - CLOSE_S - self.steady_s())
         self.replicas.stop()
         self.logs.close(self.broker_epoch, lambda: end_s - self.steady_s())
@@ -384,7 +386,7 @@ class Broker:
 
     def _threads_are_busy(self) -> bool:
         self.logs.flusher.tick()
-        return self.compaction.is_running or self.logs.is_busy
+        return self.compaction.is_running or self.off_loop.is_running or self.logs.is_busy
 
     # -- requests
 
@@ -460,7 +462,7 @@ class Broker:
         if controller_epoch < self.metadata.controller_epoch:
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
         if self.broker_epoch < 0 <= broker_epoch:
-            raise Postponed("it may be an order to an earlier life: ask again once this one is registered")
+            raise HangUp("it may be an order to an earlier life: ask again once this one is registered")
         if -1 < broker_epoch < self.broker_epoch:  # a higher one may be heard of before our own
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self.orders.check_connection(controller_epoch, connection)

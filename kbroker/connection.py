@@ -9,6 +9,7 @@ Rules:
   the queue holds a parked request, the requests behind it wait unread in the `backlog`, except that a
   Produce does not wait for a Produce: it is appended at once, and acknowledged in its turn (conformance 1).
 - A large request keeps its place while it is decoded, handled and answered in slices (`kbroker.reply_slots`).
+  It does wait for one that is not appended yet, since its records are still looked at or its transaction is.
 - Bounds: while anything waits in the backlog, or the client does not read its replies, nothing more is read.
   So a connection holds at most one receive buffer of requests, `MAX_SLOTS` parked ones, and what
   `kbroker.outlet` holds. What all connections may hold together is up to `kbroker.connection_limits`,
@@ -27,7 +28,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from kbroker.context import HangUp, Parked, Postponed
+from kbroker.context import HangUp, Parked
 from kbroker.dispatch import Asker, Route, Unanswerable, correlation_id_of
 from kbroker.fetch_stream import FetchStream
 from kbroker.handlers.fetch import replica_of
@@ -226,8 +227,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._fetches_now(route, decoded)
                 self._fetches.learn(request, decoded, route)
             if isinstance(outcome, Parked):
-                kept = None if outcome.pipelined else decoded  # a Produce has views of what it arrived in
+                kept = None if route.key == ApiKey.PRODUCE else decoded  # it has views of what it arrived in
                 slot = Slot(self, route, correlation_id, kept, outcome.pipelined)
+                slot.held_bytes, outcome.let_next = outcome.held_bytes, slot.let_next
                 self._slots.append(slot)
                 outcome.when_done(slot.deliver)
             elif self._slots or route.is_large(outcome, decoded):
@@ -244,8 +246,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._send(unsupported)
         except (WireError, HangUp) as error:
-            level = logging.INFO if isinstance(error, Postponed) else logging.WARNING
-            self._end(str(error), bytes(request[:KEY_AND_VERSION_BYTES]), level)
+            self._end(str(error), bytes(request[:KEY_AND_VERSION_BYTES]))
 
     def _fetches_now(self, route: Route, request: Any) -> None:
         self.consumes = self.consumes or replica_of(route.version, request)[0] < 0
@@ -289,8 +290,9 @@ class Connection(asyncio.BufferedProtocol):
         self._write()
         if not self._slots and (self._ending is not None or (self._draining and not self._backlog)):
             self._outlet.close()
-        if self._backlog or self.held_bytes or self._reader.buffered_bytes or self._large_bytes:
-            held_bytes = self._reader.buffered_bytes + sum(map(len, self._backlog)) + self._large_bytes
+        parked_bytes = self._large_bytes + (self._slots[-1].held_bytes if self._slots else 0)
+        if self._backlog or self.held_bytes or self._reader.buffered_bytes or parked_bytes:
+            held_bytes = self._reader.buffered_bytes + sum(map(len, self._backlog)) + parked_bytes
             self._broker.connections.holds(self, held_bytes)
         must_not_read = bool(self._backlog or self._client_is_slow or self._resting or self._draining)
         if self._is_reading == must_not_read:
@@ -404,13 +406,14 @@ class Connection(asyncio.BufferedProtocol):
             out, self._out = self._out, []
             self._outlet.send(out)
 
-    def _end(self, reason: str, about: object, level: int = logging.WARNING) -> None:
+    def _end(self, reason: str, about: object) -> None:
         """Answer what came before, then close. Reasons about the same thing are one kind of log line."""
         if self._ending is None:
             self._ending = reason
             self._backlog.clear()
-            text = "closing the connection from %s: %s"
-            self.log_limits.log(logger, level, ("closing", about), text, self._peer(), reason)
+            self.log_limits.warning(
+                logger, ("closing", about), "closing the connection from %s: %s", self._peer(), reason
+            )
 
     def _peer(self) -> str:
         host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)

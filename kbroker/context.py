@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Generator
+from typing import NamedTuple, TypeVar
 
-from wire.slices import InSlices as InSlices
+T = TypeVar("T")
+
+InSlices = Generator[None, None, T]
+"""What a handler gives that works through a list: it yields where something else may be done first."""
 
 
 class Context(NamedTuple):
@@ -31,21 +34,21 @@ class HangUp(Exception):
     """Close the connection: the only way to tell a client what no reply can say."""
 
 
-class Postponed(HangUp):
-    """The same to a broker that will ask again: nothing is wrong."""
-
-
 class Parked:
     """A reply that will come later: returned by a handler instead of a response, completed exactly once.
 
     `pipelined` says that requests of the same API on the same connection may be handled meanwhile; every
     other request of the connection waits. Replies leave in the order of the requests in any case.
+    `held_bytes` of the request are kept for as long as it is not.
     """
 
-    __slots__ = ("_deliver", "_outcome", "pipelined")
+    __slots__ = ("_deliver", "_outcome", "held_bytes", "let_next", "pipelined")
 
     def __init__(self, *, pipelined: bool = False) -> None:
         self.pipelined = pipelined
+        self.held_bytes = 0
+        self.let_next: Callable[[], object] | None = None
+        """Called when `pipelined` has become true."""
         self._deliver: Callable[[object], None] | None = None
         self._outcome: object = None
 
@@ -57,6 +60,12 @@ class Parked:
     def outcome(self) -> object:
         """None until it is there."""
         return self._outcome
+
+    def become_pipelined(self) -> None:
+        """From now on requests of the same API may be handled."""
+        self.pipelined, self.held_bytes = True, 0
+        if self.let_next is not None:
+            self.let_next()
 
     def complete(self, outcome: object) -> None:
         """`outcome` is a response, NO_REPLY, or an exception: a KafkaError is answered, HangUp hangs up."""

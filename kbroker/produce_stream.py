@@ -8,9 +8,10 @@ other numbers in it. This takes a small Produce from fourteen objects to five.
 Rules:
 - Only the reading of bytes is remembered. Leadership, in-sync replicas, the header, the CRC and the sequence
   of every batch are checked each time, by the functions that check them for every other Produce.
-- What is not exactly such a request, belongs to a transaction, may have to wait for other replicas, or is
-  refused before it is staged is left to the handler, as if nobody had looked at it. What the log itself
-  refuses gets the handler's reply.
+- What is not exactly such a request, belongs to a transaction, may have to wait for other replicas, takes
+  long to look at, or is refused before it is staged is left to the handler, as if nobody had looked at it.
+  All but the last is found out before the batch is checked. What the log itself refuses gets the handler's
+  reply.
 - At most `MOST_HEADS` are remembered for a connection: as many topics as it produces to in turn.
 """
 
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.dispatch import Route
 from kbroker.handlers.produce import refuse
-from kbroker.produced_batches import accept
+from kbroker.produced_batches import MOST_ON_LOOP, Allowance, accept, takes_long
 from kbroker.replica_manager import AppendOutcome, HostedPartition
 from storage.appending import Appended
 from wire.api.produce import (
@@ -47,6 +48,9 @@ HEAD_BEGIN = 8
 """After API key, version and correlation id."""
 FIRST_VERSION = 5
 """From here on a reply has all three numbers."""
+
+FLAGS = 22
+"""Where in a batch is the byte of its attributes that has the codec and the flags."""
 
 _INT32 = struct.Struct(">i")
 _TWO_INT32 = struct.Struct(">ii")
@@ -154,12 +158,13 @@ class ProduceStream:
         """Have the batches appended at the end of this turn; None where the handler must see the request."""
         head_end = self._head_end
         head = self._heads.get(bytes(request[HEAD_BEGIN:head_end]))
-        if head is None:
+        if head is None or len(request) > MOST_ON_LOOP:
             return None
         if turn_began_s != self._turn_began_s:
             self._turn_began_s, self._now_ms = turn_began_s, self.broker.now_ms()
         replicas, acks, version = self.broker.replicas, head.acks, head.route.version
         staged: list[Staging] = []
+        allowance = Allowance()
         try:
             opening, correlation_id = _TWO_INT32.unpack_from(request)
             if opening != head.opening:
@@ -167,9 +172,12 @@ class ProduceStream:
             topic = head.topic or replicas.topic_name(head.topic_id) or ""
             for index, begin, end in batches_of(request, head_end, head.is_flexible):
                 partition = replicas.writable(topic, index, acks)
-                batch, header = accept(request[begin:end], partition.rules, version, self._now_ms)
-                if header.attributes & TRANSACTIONAL_FLAG or partition.leadership is not None:
+                flags = request[begin + FLAGS]
+                if flags & TRANSACTIONAL_FLAG or partition.leadership is not None:
                     return None
+                if takes_long(end - begin, flags):
+                    return None
+                batch, header = accept(request[begin:end], partition.rules, version, self._now_ms, allowance)
                 staged.append((partition, batch, header))
         except Exception:  # whatever it is, the handler meets it again, and answers
             return None
@@ -254,6 +262,7 @@ class StreamedProduce:
     __slots__ = ("_correlation_id", "_filled", "_replicas", "arrived_s", "buffers", "head")
 
     pipelined = True
+    held_bytes = 0
     hang_up = None
 
     def __init__(self, stream: ProduceStream, head: Head, correlation_id: int, arrived_s: float) -> None:

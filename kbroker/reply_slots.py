@@ -47,6 +47,7 @@ class Slot:
         "arrived_s",
         "buffers",
         "hang_up",
+        "held_bytes",
         "pipelined",
         "route",
     )
@@ -60,8 +61,15 @@ class Slot:
         self._correlation_id = correlation_id
         self._request = request
         self.pipelined = pipelined
+        self.held_bytes = 0
+        """Of the request itself."""
         self.buffers: list[Buffer] | None = None
         self.hang_up: str | None = None
+
+    def let_next(self) -> None:
+        """The next request of the same API need not wait for this one any more."""
+        self.pipelined, self.held_bytes = True, 0
+        self._connection.slot_filled()
 
     def begin(self, decoded: object) -> None:
         """A large request has been decoded: the client's name and the message, or what is wrong with it."""

@@ -199,14 +199,8 @@ class Disk:
         return self.descriptors.with_room(lambda: os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
 
     def read(self, path: str) -> bytes:
-        descriptor = self.descriptor(path, os.O_RDONLY)
-        try:
-            pieces = [os.read(descriptor, os.fstat(descriptor).st_size + 1)]
-            while pieces[-1]:
-                pieces.append(os.read(descriptor, 1 << 20))
-            return b"".join(pieces)
-        finally:
-            os.close(descriptor)
+        with open(self.descriptor(path, os.O_RDONLY), "rb") as file:
+            return file.read()
 
     def replace(self, path: str, data: Buffer) -> None:
         temporary = path + ".tmp"
@@ -311,7 +305,7 @@ class DiskFile:
     # -- using it
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        self.used = True
+        self.used = self.is_unsynced = True
         if self.descriptor < 0:
             self.open_again()
         position = self.size
@@ -322,13 +316,11 @@ class DiskFile:
         except OSError:
             self._cut_back(position)
             raise
-        self.is_unsynced = True  # not before: a sync in a thread may just begin
         self.size = position + total
         return position
 
     def _cut_back(self, size: int) -> None:
         # The first error is the one to report; whoever reads on has to bear with bytes beyond the size.
-        self.is_unsynced = True
         try:
             os.ftruncate(self.descriptor, size)
         except OSError:
@@ -360,16 +352,16 @@ class DiskFile:
         if size > self.size:
             raise ValueError(f"{self.path} cannot be cut to {size}: it has {self.size} bytes")
         self.open_again()
-        os.ftruncate(self.descriptor, size)
         self.is_unsynced = True
+        os.ftruncate(self.descriptor, size)
         self.size = size
 
     def sync(self) -> None:
         """In any thread. A file that was let go of is opened for the purpose."""
         if self._sync_error is not None:
             raise self._sync_error
-        descriptor = self.join()
         self.is_unsynced = False
+        descriptor = self.join()
         is_shared = descriptor >= 0
         try:
             if not is_shared:

@@ -13,16 +13,17 @@ Rules (conformance 63-65):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage.batch_scan import CorruptBatch, check_crc, headers
 from storage.reading import Isolation, visible_end
 from storage.segment import LogSegment
+from wire.compression import Buffer
 from wire.errors import WireError
 from wire.record_batch import BatchHeader
-from wire.records import Record, records
+from wire.record_search import Timed, first_since, latest
+from wire.steps import Steps, outcome_of
 
 if TYPE_CHECKING:
     from storage.log import UnifiedLog
@@ -53,6 +54,11 @@ def offset_for_timestamp(
     log: UnifiedLog, timestamp: int, isolation: Isolation = Isolation.HIGH_WATERMARK
 ) -> FoundOffset:
     """For a timestamp, or one of Kafka's special ones; NOTHING where there is no such offset."""
+    return outcome_of(look_up_timestamp(log, timestamp, isolation))
+
+
+def look_up_timestamp(log: UnifiedLog, timestamp: int, isolation: Isolation) -> Steps[FoundOffset]:
+    """The same in steps: each says how many bytes of records are looked at next."""
     log.check_online()
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return _at_boundary(log, log.log_start_offset)
@@ -62,7 +68,8 @@ def offset_for_timestamp(
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
     try:
-        found = _of_largest(log) if timestamp == MAX_TIMESTAMP else _of_first_since(log, timestamp)
+        find = _of_largest(log) if timestamp == MAX_TIMESTAMP else _of_first_since(log, timestamp)
+        found = yield from find
     except OSError as error:
         raise log.fail(error) from error
     return found if found is not None and found.offset < end_offset else NOTHING
@@ -72,18 +79,18 @@ def _at_boundary(log: UnifiedLog, offset: int) -> FoundOffset:
     return FoundOffset(offset, NO_TIMESTAMP, log.leader_epochs.epoch_for(offset))
 
 
-def _of_first_since(log: UnifiedLog, timestamp: int) -> FoundOffset | None:
-    for segment in log.segments.since(log.log_start_offset):
-        if segment.largest_timestamp >= timestamp:
-            known = segment.lookup_time(timestamp)
-            for header, record in _records(segment, max(known.offset, log.log_start_offset), timestamp):
-                if record.timestamp >= timestamp and record.offset >= log.log_start_offset:
-                    return FoundOffset(record.offset, record.timestamp, header.leader_epoch)
+def _of_first_since(log: UnifiedLog, timestamp: int) -> Steps[FoundOffset | None]:
+    offset = log.log_start_offset
+    while (batch := _batch_since(log, timestamp, offset)) is not None:
+        found = yield from batch.asked(first_since(batch.data, batch.header, timestamp, log.log_start_offset))
+        if found is not None:
+            return FoundOffset(*found, batch.header.leader_epoch)
+        offset = batch.header.next_offset
     return None
 
 
-def _of_largest(log: UnifiedLog) -> FoundOffset | None:
-    largest, begin, segment = max(
+def _of_largest(log: UnifiedLog) -> Steps[FoundOffset | None]:
+    largest, offset = max(
         (
             _largest_since(segment, log.log_start_offset)
             for segment in log.segments.since(log.log_start_offset)
@@ -91,17 +98,20 @@ def _of_largest(log: UnifiedLog) -> FoundOffset | None:
         key=itemgetter(0),
     )
     if largest < 0:
-        begin = max(segment.base_offset, log.log_start_offset)
+        offset = log.log_start_offset
     found = None
-    for header, record in _records(segment, begin, largest):
-        if record.offset >= log.log_start_offset and (found is None or record.timestamp > found.timestamp):
-            found = FoundOffset(record.offset, record.timestamp, header.leader_epoch)
+    while (batch := _batch_since(log, largest, offset)) is not None:
+        header = batch.header
+        best = yield from batch.asked(latest(batch.data, header, log.log_start_offset))
+        if best is not None and (found is None or best.timestamp > found.timestamp):
+            found = FoundOffset(*best, header.leader_epoch)
         if found is not None and found.timestamp >= header.max_timestamp:
-            return found
+            break
+        offset = header.next_offset
     return found
 
 
-def _largest_since(segment: LogSegment, log_start_offset: int) -> tuple[int, int, LogSegment]:
+def _largest_since(segment: LogSegment, log_start_offset: int) -> tuple[int, int]:
     """The largest timestamp of a segment and the batch that has it; deleted records do not count."""
     largest, offset = segment.largest_timestamp, segment.offset_of_largest_timestamp
     if offset < log_start_offset and (position := segment.position_of(log_start_offset)) is not None:
@@ -109,20 +119,36 @@ def _largest_since(segment: LogSegment, log_start_offset: int) -> tuple[int, int
         for _, header in headers(segment.file, position, segment.size):
             if header.max_timestamp > largest:
                 largest, offset = header.max_timestamp, header.last_offset
-    return largest, offset, segment
+    return largest, offset
 
 
-def _records(segment: LogSegment, offset: int, timestamp: int) -> Iterator[tuple[BatchHeader, Record]]:
-    """The records from `offset` on, in batches that say they have one not before `timestamp`."""
-    position = segment.position_of(offset)
-    if position is None:
-        return
-    for begin, header in headers(segment.file, position, segment.size, SCAN_BYTES):
-        if header.max_timestamp >= timestamp:
-            batch = segment.file.read(begin, header.size)
-            check_crc(segment.path, batch, 0, header, begin)
-            try:
-                for record in records(batch, 0, header):
-                    yield header, record
-            except WireError as error:
-                raise CorruptBatch(segment.path, str(error), position=begin) from error
+class _Batch(NamedTuple):
+    """One that may have the record."""
+
+    path: str
+    position: int
+    header: BatchHeader
+    data: Buffer
+
+    def asked(self, steps: Steps[Timed | None]) -> Steps[Timed | None]:
+        try:
+            return (yield from steps)
+        except WireError as error:
+            raise CorruptBatch(self.path, str(error), position=self.position) from error
+
+
+def _batch_since(log: UnifiedLog, timestamp: int, offset: int) -> _Batch | None:
+    """The first batch that reaches `offset` and says that it has a record not before `timestamp`."""
+    for segment in log.segments.since(offset):
+        if segment.largest_timestamp < timestamp:
+            continue
+        known = segment.lookup_time(timestamp)
+        position = segment.position_of(max(known.offset, offset))
+        if position is None:
+            continue
+        for begin, header in headers(segment.file, position, segment.size, SCAN_BYTES):
+            if header.max_timestamp >= timestamp:
+                data = segment.file.read(begin, header.size)
+                check_crc(segment.path, data, 0, header, begin)
+                return _Batch(segment.path, begin, header, data)
+    return None

@@ -1,7 +1,7 @@
 """The five compression codecs of record batches, each with a bound on what it may produce.
 
 Rules:
-- `decompress` refuses as soon as it holds more than its limit plus one step of output (64 KiB; one block for
+- `decompress` refuses as soon as it holds more than its limit plus one step of output (256 KiB; one block for
   snappy), whatever the input claims about itself: 6 KiB of zstd can stand for 200 MiB. Nothing is allocated
   from a claimed size before that was held against the limit and against what the input can possibly hold.
 - Whatever cannot be decoded, decoded to its end, or decoded within the limit is a `CompressionError`; so is a
@@ -24,12 +24,14 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from typing import Protocol
 
 from wire.errors import WireError
 
 Buffer = bytes | bytearray | memoryview
 
-_STEP = 64 * 1024
+_STEP = 256 * 1024
+_PIECE = 64 * 1024
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16
@@ -61,26 +63,46 @@ class CompressionError(WireError):
     """Compressed data of an unknown codec, that cannot be decoded, or that is larger than allowed."""
 
 
+class TooLarge(CompressionError):
+    """Decompressed, it is larger than allowed; it may be good otherwise."""
+
+
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
     """`data` in `codec`, at Kafka's level numbers; None is Kafka's default level, and snappy has none."""
     return _COMPRESSORS[codec](data, level)
 
 
+class Compressor(Protocol):
+    """Takes data piece by piece; what it gives back, put together, is compressed."""
+
+    def compress(self, data: bytes, /) -> bytes: ...
+
+    def flush(self) -> bytes:
+        """The end of it."""
+
+
+def compressor(codec: Codec, level: int | None = None) -> Compressor:
+    """What `compress` does, for data that comes in pieces."""
+    return _IN_PIECES[codec](level)
+
+
 def decompress(codec: int, data: Buffer, limit: int) -> bytes:
     """The original of `data`; CompressionError if it cannot be decoded or is larger than `limit` bytes."""
+    return b"".join(decompressed(codec, data, limit))
+
+
+def decompressed(codec: int, data: Buffer, limit: int) -> Iterator[bytes]:
+    """The same in pieces, none of which is decompressed before it is asked for."""
     decompressor = _DECOMPRESSORS.get(codec)
     if decompressor is None:
         raise CompressionError(f"unknown compression codec {codec}")
     room = limit
-    chunks = []
-    for chunk in decompressor(memoryview(data), limit):
-        room -= len(chunk)
+    for piece in decompressor(memoryview(data), limit):
+        room -= len(piece)
         if room < 0:
-            raise CompressionError(
-                f"{Codec(codec).name.lower()} data holds more than the {limit} bytes allowed"
-            )
-        chunks.append(chunk)
-    return b"".join(chunks)
+            raise TooLarge(f"{Codec(codec).name.lower()} data holds more than the {limit} bytes allowed")
+        if piece:
+            yield piece
 
 
 # One step of a decoder: a piece of input -> (output, bytes read of the piece, whether the frame is over).
@@ -94,7 +116,7 @@ def _frame_after_frame(data: memoryview, new_frame: Callable[[], _Step]) -> Iter
         step, over = new_frame(), False
         while not over:
             # Bounded pieces: zlib copies what it did not read, and must not copy megabytes at every step.
-            chunk, consumed, over = step(data[position : position + _STEP])
+            chunk, consumed, over = step(data[position : position + _PIECE])
             if not (chunk or consumed or over):
                 raise CompressionError(f"compressed data ends early, after {position} bytes")
             position += consumed
@@ -112,8 +134,23 @@ def _copy(data: Buffer, level: int | None) -> bytes:
 
 def _copied(data: memoryview, limit: int) -> Iterator[bytes]:
     if len(data) > limit:
-        raise CompressionError(f"the data holds more than the {limit} bytes allowed")
-    yield bytes(data)
+        raise TooLarge(f"the data holds more than the {limit} bytes allowed")
+    for start in range(0, len(data), _STEP):
+        yield bytes(data[start : start + _STEP])
+
+
+class _Copier:
+    @staticmethod
+    def compress(data: bytes) -> bytes:
+        return data
+
+    @staticmethod
+    def flush() -> bytes:
+        return b""
+
+
+def _gzipper(level: int | None) -> Compressor:
+    return zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=31)
 
 
 def _gzip(data: Buffer, level: int | None) -> bytes:
@@ -141,23 +178,44 @@ def _gunzipped(data: memoryview, limit: int) -> Iterator[bytes]:
 # -- snappy
 
 
-def _snappy(data: Buffer, level: int | None) -> bytes:
-    from cramjam import snappy
+class _Snapper:
+    """Blocks in xerial's framing."""
 
-    view = memoryview(data)
-    parts = [XERIAL_MAGIC, struct.pack(">ii", 1, 1)]
-    for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
-        block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
-        parts.append(len(block).to_bytes(4, "big"))
-        parts.append(block)
-    return b"".join(parts)
+    def __init__(self) -> None:
+        self._begun = False
+        self._kept = b""
+
+    def compress(self, data: Buffer) -> bytes:
+        whole = self._kept + data
+        end = len(whole) - len(whole) % _XERIAL_BLOCK_SIZE
+        self._kept = whole[end:]
+        return self._blocks(memoryview(whole)[:end])
+
+    def flush(self) -> bytes:
+        return self._blocks(memoryview(self._kept))
+
+    def _blocks(self, view: memoryview) -> bytes:
+        from cramjam import snappy
+
+        parts = [] if self._begun else [XERIAL_MAGIC, struct.pack(">ii", 1, 1)]
+        self._begun = True
+        for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
+            block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
+            parts += (len(block).to_bytes(4, "big"), block)
+        return b"".join(parts)
+
+
+def _snappy(data: Buffer, level: int | None) -> bytes:
+    stream = _Snapper()
+    return stream.compress(data) + stream.flush()
 
 
 def _unsnapped(data: memoryview, limit: int) -> Iterator[bytes]:
     if data[:8] != XERIAL_MAGIC:
         yield _unsnapped_block(data, limit)
         return
-    position = 0
+    position = held_bytes = 0
+    held: list[bytes] = []
     room = limit
     while position < len(data):
         if data[position : position + 8] == XERIAL_MAGIC:  # streams may have been concatenated
@@ -170,7 +228,12 @@ def _unsnapped(data: memoryview, limit: int) -> Iterator[bytes]:
         block = _unsnapped_block(data[position + 4 : end], room)
         position = end
         room -= len(block)
-        yield block
+        held.append(block)
+        held_bytes += len(block)
+        if held_bytes >= _STEP:
+            yield b"".join(held)
+            held, held_bytes = [], 0
+    yield b"".join(held)
     if position > len(data):
         raise CompressionError(f"snappy data ends within its header, after {len(data)} bytes")
 
@@ -180,12 +243,12 @@ def _unsnapped_block(block: memoryview, room: int) -> bytes:
 
     try:
         size: int = snappy.decompress_raw_len(block)
-        if size > room:
-            raise CompressionError(f"snappy block declares {size} bytes where {room} more are allowed")
         if size > len(block) * _SNAPPY_MAX_RATIO:
             raise CompressionError(
                 f"snappy block of {len(block)} bytes cannot hold the {size} bytes it declares"
             )
+        if size > room:
+            raise TooLarge(f"snappy block declares {size} bytes where {room} more are allowed")
         return bytes(snappy.decompress_raw(block))
     except DecompressionError as error:
         raise CompressionError(f"snappy data cannot be decoded: {error}") from error
@@ -205,6 +268,25 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
         store_size=False,
     )
     return compressed
+
+
+class _Lz4er:
+    def __init__(self, level: int | None) -> None:
+        from lz4 import frame
+
+        self._stream = frame.LZ4FrameCompressor(
+            compression_level=0 if level is None or level == _LZ4_DEFAULT_LEVEL else level,
+            block_size=frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+        )
+        self._head: bytes = self._stream.begin()
+
+    def compress(self, data: bytes) -> bytes:
+        head, self._head = self._head, b""
+        return bytes(head + self._stream.compress(data))
+
+    def flush(self) -> bytes:
+        return bytes(self._head + self._stream.flush())
 
 
 def _unlz4ed(data: memoryview, limit: int) -> Iterator[bytes]:
@@ -232,6 +314,15 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
     import zstandard
 
     return zstandard.ZstdCompressor(level=_ZSTD_DEFAULT_LEVEL if level is None else level).compress(data)
+
+
+def _zstder(level: int | None) -> Compressor:
+    import zstandard
+
+    stream: Compressor = zstandard.ZstdCompressor(
+        level=_ZSTD_DEFAULT_LEVEL if level is None else level
+    ).compressobj()
+    return stream
 
 
 def _unzstded(data: memoryview, limit: int) -> Iterator[bytes]:
@@ -287,6 +378,13 @@ _COMPRESSORS: dict[int, Callable[[Buffer, int | None], bytes]] = {
     Codec.SNAPPY: _snappy,
     Codec.LZ4: _lz4,
     Codec.ZSTD: _zstd,
+}
+_IN_PIECES: dict[int, Callable[[int | None], Compressor]] = {
+    Codec.NONE: lambda level: _Copier(),
+    Codec.GZIP: _gzipper,
+    Codec.SNAPPY: lambda level: _Snapper(),
+    Codec.LZ4: _Lz4er,
+    Codec.ZSTD: _zstder,
 }
 _DECOMPRESSORS: dict[int, Callable[[memoryview, int], Iterator[bytes]]] = {
     Codec.NONE: _copied,

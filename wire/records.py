@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from wire.compression import Buffer, Codec, compress, decompress
+from wire.compression import Buffer, Codec, TooLarge, compress, compressor, decompress, decompressed
 from wire.errors import WireError
 from wire.record_batch import (
     CODEC_MASK,
@@ -46,6 +46,8 @@ from wire.record_batch import (
     with_log_append_time,
     with_max_timestamp,
 )
+from wire.record_walk import MOST_HEADERS
+from wire.steps import Steps
 
 __all__ = [
     "DEFAULT_LIMIT",
@@ -77,6 +79,7 @@ __all__ = [
     "records",
     "with_log_append_time",
     "with_max_timestamp",
+    "wrapped",
 ]
 
 # What a batch may hold once decompressed, unless the caller says otherwise: no more than Kafka's default
@@ -198,6 +201,8 @@ def _decoded_headers(data: bytes, position: int, record_end: int) -> tuple[Heade
         count, position = _varint(data, position - 1, 5)
     if not 0 <= 2 * count <= record_end - position:  # a header takes two bytes at least
         raise ValueError(f"it declares {count} headers with {record_end - position} bytes left")
+    if count > MOST_HEADERS:
+        raise ValueError(f"it has {count} headers; {MOST_HEADERS} can be read")
     for _ in range(count):
         size = zigzag[data[position]]
         position += 1
@@ -241,12 +246,34 @@ def _varint(data: bytes, position: int, max_size: int) -> tuple[int, int]:
     return raw >> 1 ^ -(raw & 1), position
 
 
-def recompressed(batch: Buffer, codec: Codec, level: int | None = None, limit: int = DEFAULT_LIMIT) -> bytes:
-    """The batch with the same header and the same records in another codec."""
+def wrapped(timestamp: int) -> int:
+    """As Java's 64 bits have it."""
+    return (timestamp - _MIN_INT64 & _UINT64) + _MIN_INT64
+
+
+def recompressed(
+    batch: Buffer,
+    codec: Codec,
+    level: int | None = None,
+    limit: int = DEFAULT_LIMIT,
+    most_bytes: int = DEFAULT_LIMIT,
+) -> Steps[bytes]:
+    """The batch with the same header and the same records in another codec, in steps.
+
+    The size of each piece is yielded before it is compressed. TooLarge as soon as that makes more than
+    `most_bytes`.
+    """
     header = BatchHeader.parse(batch)
-    section = decompress(header.codec, memoryview(batch)[HEADER_SIZE : header.size], limit)
+    stream, parts, room = compressor(codec, level), list[bytes](), most_bytes
+    for piece in decompressed(header.codec, memoryview(batch)[HEADER_SIZE : header.size], limit):
+        yield len(piece)
+        parts.append(stream.compress(piece))
+        room -= len(parts[-1])
+        if room < 0:
+            raise TooLarge(f"the records take more than {most_bytes} bytes as {codec.name.lower()}")
+    parts.append(stream.flush())
     header = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
-    return assembled(header.base_offset, header.leader_epoch, header[5:], compress(codec, section, level))
+    return assembled(header.base_offset, header.leader_epoch, header[5:], b"".join(parts))
 
 
 # -- control records

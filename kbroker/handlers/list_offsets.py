@@ -7,6 +7,7 @@
   UNSUPPORTED_VERSION.
 - A follower is told the end of the log, consumers the end of what is committed. A leader that does not know
   yet how far that was when it was elected says OFFSET_NOT_AVAILABLE (v5+): less would go back (91).
+- Large batches, and those that were compressed well, are looked at in slices.
 - Replica -2 debugs: any replica answers it, with the end of its own log.
 - A partition that is named twice gets INVALID_REQUEST, once.
 """
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 from kbroker.context import Context, InSlices
 from kbroker.replica_manager import HostedPartition
 from storage.reading import Isolation
-from storage.timestamps import NOTHING, FoundOffset
+from storage.timestamps import NOTHING, FoundOffset, look_up_timestamp
 from wire.api.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -28,6 +29,7 @@ from wire.api.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from wire.errors import ErrorCode, KafkaError
+from wire.steps import Steps
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
@@ -58,7 +60,7 @@ def list_offsets(
                 partition = holder(topic.name, wanted.partition_index, wanted.current_leader_epoch)
                 if request.replica_id == CONSUMER:
                     broker.replicas.lease.check(partition)
-                found = find(partition, context.api_version, wanted, isolation)
+                found = yield from find(partition, context.api_version, wanted, isolation)
                 answers.append(answer(wanted, ErrorCode.NONE, found))
             except KafkaError as error:
                 answers.append(answer(wanted, error.code, NOTHING))
@@ -69,15 +71,26 @@ def list_offsets(
 
 def find(
     partition: HostedPartition, version: int, wanted: ListOffsetsPartition, isolation: Isolation
-) -> FoundOffset:
+) -> InSlices[FoundOffset]:
     if wanted.timestamp < 0 and version < FIRST_VERSION_OF_SPECIAL_TIMESTAMP.get(wanted.timestamp, NEVER):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-    found = partition.log.offset_for_timestamp(wanted.timestamp, isolation)
+    found = yield from sliced(look_up_timestamp(partition.log, wanted.timestamp, isolation))
     is_end = wanted.timestamp == LATEST or found.offset < 0
     if is_end and isolation is not Isolation.LOG_END and is_behind(partition):
         late = version >= FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
         raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if late else ErrorCode.LEADER_NOT_AVAILABLE)
     return found
+
+
+def sliced(steps: Steps[FoundOffset]) -> InSlices[FoundOffset]:
+    """A slice may end after each step."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: FoundOffset = end.value
+            return found
+        yield
 
 
 def is_behind(partition: HostedPartition) -> bool:

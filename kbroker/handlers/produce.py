@@ -9,6 +9,8 @@
   Replicas are waited for as long as the request allows.
 - Transactional records without a transactional id are refused with everything else of the request, before
   anything is looked at.
+- A batch whose records take long to look at is copied, and looked at in a thread; meanwhile the connection's
+  next Produce waits.
 - A batch that begins a transaction in its partition waits until the transaction's coordinator has been asked:
   up to v11 whether the partition was added, from v12 on to add it (conformance 42, KIP-890). Until then the
   connection's next Produce waits, too: batches keep their order.
@@ -17,12 +19,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kbroker.context import NO_REPLY, Context, HangUp, InSlices, Parked
-from kbroker.produced_batches import accept
+from kbroker.produced_batches import Allowance, ProduceRules, TooMuch, accept, examined
 from kbroker.replica_manager import ALL, AppendOutcome, HostedPartition
 from kbroker.transaction_verification import produce_error
 from storage.producer_state import VerificationGuard
@@ -37,11 +40,14 @@ from wire.api.produce import (
 )
 from wire.errors import ErrorCode, KafkaError
 from wire.primitives import Buffer
-from wire.record_batch import HEADER_SIZE, MAGIC, TRANSACTIONAL_FLAG, BatchHeader
+from wire.record_batch import HEADER_SIZE, MAGIC, BatchHeader
 from wire.record_validation import InvalidBatch
+from wire.steps import Steps
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
+
+logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 500
 """Partitions: several milliseconds."""
@@ -49,8 +55,6 @@ STAGED_TOGETHER = 20
 FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
 FIRST_VERSION_THAT_JOINS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
-FLAGS_AT = 22
-"""In a batch: the byte of its attributes that is looked at before anything else is read."""
 
 
 class Timer(Protocol):
@@ -102,10 +106,33 @@ def lacks_transactional_id(request: ProduceRequest) -> KafkaError | None:
 
 def is_transactional(records: Buffer | None) -> bool:
     """What the first batch says, if it is whole."""
-    if records is None or len(records) < HEADER_SIZE or not records[FLAGS_AT] & TRANSACTIONAL_FLAG:
+    if records is None or len(records) < HEADER_SIZE:
         return False
     header = BatchHeader.parse(records)
-    return header.magic == MAGIC and header.size <= len(records)
+    return header.magic == MAGIC and header.is_transactional and header.size <= len(records)
+
+
+class _Late(NamedTuple):
+    """A batch whose records are looked at in a thread."""
+
+    place: tuple[str, int]
+    batch: bytes
+    rules: ProduceRules
+    answer: PartitionProduceResponse
+
+
+Accepted = tuple[Buffer, BatchHeader] | KafkaError
+
+
+def examine(late: list[_Late], now_ms: int) -> Steps[list[Accepted]]:
+    """In a thread: what is to be appended of each."""
+    found: list[Accepted] = []
+    for one in late:
+        try:
+            found.append((yield from examined(one.batch, one.rules, now_ms)))
+        except KafkaError as error:
+            found.append(error)
+    return found
 
 
 class _InFlight:
@@ -113,8 +140,12 @@ class _InFlight:
 
     __slots__ = (
         "_acks",
+        "_allowance",
         "_broker",
         "_failed",
+        "_is_asking",
+        "_late",
+        "_late_places",
         "_now_ms",
         "_pending",
         "_responses",
@@ -137,6 +168,11 @@ class _InFlight:
         self._pending = 1
         """Partitions without an outcome, and one for the request itself until all is staged."""
         self._failed: str | None = None
+        self._allowance = Allowance()
+        self._late: list[_Late] = []
+        self._late_places: set[tuple[str, int]] = set()
+        self._is_asking = False
+        """Whether a transaction's coordinator was asked."""
         self._timeout_ms = request.timeout_ms
         self._timer: Timer | None = None
         self._waiting: dict[int, PartitionProduceResponse] = {}
@@ -166,6 +202,10 @@ class _InFlight:
                 except KafkaError as error:
                     self._refuse(answer, error)
                 yield
+        if self._late:
+            self.parked.pipelined = False
+            self.parked.held_bytes = sum(len(late.batch) for late in self._late)
+            self._broker.off_loop.run(examine(self._late, self._now_ms), self._examined)
         self._one_done()
 
     def _answers_for(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
@@ -183,7 +223,53 @@ class _InFlight:
         partition = self._broker.replicas.writable(topic, data.index, self._acks)
         if data.records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no records at all")
-        batch, header = accept(data.records, partition.rules, self._version, self._now_ms)
+        place = topic, data.index
+        try:
+            batch, header = accept(
+                data.records, partition.rules, self._version, self._now_ms, self._allowance
+            )
+            takes_long = place in self._late_places  # twice in one request: in order
+        except TooMuch:
+            takes_long = True
+        if takes_long:
+            self._late_places.add(place)
+            self._late.append(_Late(place, bytes(data.records), partition.rules, answer))
+        else:
+            self._stage_accepted(partition, batch, header, answer)
+
+    def _examined(self, found: list[Accepted] | Exception) -> None:
+        """What took long was looked at."""
+        self._broker.slices.take(self._stage_late(found), self._staged_late)
+
+    def _stage_late(self, found: list[Accepted] | Exception) -> InSlices[None]:
+        """Meanwhile this broker may have ceased to lead a partition."""
+        if isinstance(found, Exception):
+            raise found
+        late, self._late = self._late, []
+        for number, (one, accepted) in enumerate(zip(late, found, strict=True), 1):
+            try:
+                if isinstance(accepted, KafkaError):
+                    raise accepted
+                partition = self._broker.replicas.writable(*one.place, self._acks)
+                self._stage_accepted(partition, *accepted, one.answer)
+            except KafkaError as error:
+                self._refuse(one.answer, error)
+            if number % STAGED_TOGETHER == 0:
+                self._broker.end_turn()
+                yield
+        self._broker.end_turn()
+
+    def _staged_late(self, outcome: object) -> None:
+        if isinstance(outcome, Exception):
+            logger.error("a bug in the broker, met by the records of a Produce", exc_info=outcome)
+            if not self.parked.is_done:
+                self.parked.complete(HangUp("the outcome of a Produce is unknown"))
+        elif not self._is_asking:
+            self.parked.become_pipelined()
+
+    def _stage_accepted(
+        self, partition: HostedPartition, batch: Buffer, header: BatchHeader, answer: PartitionProduceResponse
+    ) -> None:
         if not header.is_transactional or not self._must_ask(partition, batch, header, answer):
             self._broker.replicas.stage(partition, batch, header, partial(self._appended, partition, answer))
 
@@ -198,7 +284,7 @@ class _InFlight:
         guard = producers.start_verification(header, self._now_ms, supports_epoch_bump=joins)
         if guard is None:
             return False
-        self.parked.pipelined = False
+        self.parked.pipelined, self._is_asking = False, True
         broker.transactions.verifier.verify(
             self._transactional_id,
             (header.producer_id, header.producer_epoch),

@@ -14,12 +14,14 @@ import pytest
 
 from kbroker.handlers import HANDLERS
 from tests.kbroker.harness import WAIT_S, BrokerProcess, RawClient
-from tests.kbroker.speaker import Speaker, batch
+from tests.kbroker.speaker import Speaker, batch, now_ms
 from tests.wire.random_messages import at_version, random_message
 from tests.wire.test_fuzz import mutate
 from wire.api import ApiKey, api
 from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire.codec import encode
+from wire.compression import Codec
 from wire.headers import encode_request_header
 
 pytestmark = pytest.mark.slow
@@ -44,11 +46,11 @@ def frames(rng: random.Random) -> Iterator[bytes]:
             yield struct.pack(">i", size) + body
 
 
-def resident_kib(broker: BrokerProcess) -> int:
+def resident_kib(broker: BrokerProcess, what: str = "VmRSS") -> int:
     status = Path(f"/proc/{broker.process.pid}/status")
     if not status.exists():
         pytest.skip("there is no /proc")
-    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmRSS"))
+    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(what))
 
 
 def ends(sockets: list[socket.socket]) -> None:
@@ -115,6 +117,39 @@ def fetch_and_read_nothing(broker: BrokerProcess) -> None:
         assert len(speaker.metadata("t").partitions) == 1
     assert (resident_kib(broker) - before) / 1024 < 20 + 50 + 40 * 3
     for client in deaf:
+        client.socket.close()
+    speaker.socket.close()
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD], ids=lambda codec: codec.name)
+def test_bombs_do_not_make_the_broker_grow(broker: BrokerProcess, codec: Codec) -> None:
+    """conformance 97: 60 MiB in each of eight batches, for topics that want to know what is in them."""
+    speaker = Speaker(broker.host, broker.port)
+    configs: dict[str, dict[str, object]] = {
+        "plain": {},
+        "compacted": {"cleanup_policy": "compact"},
+        "other": {"compression_type": "gzip" if codec is Codec.ZSTD else "zstd"},
+    }
+    for topic, config in configs.items():
+        speaker.create(topic, 1, **config)
+        assert speaker.produce(topic, batch(codec=codec, timestamp_ms=1)).error_code == 0
+    sent_ms = now_ms()
+    bomb = batch(bytes(60 << 20), codec=codec, timestamp_ms=sent_ms)
+    before = resident_kib(broker)
+    clients = [RawClient(broker.host, broker.port) for _ in range(8)]
+    for topic in configs:
+        piece = PartitionProduceData(index=0, records=bomb)
+        topics = [TopicProduceData(name=topic, partition_data=[piece])]
+        request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics)
+        for client in clients:
+            client.send(client.request(request, ApiKey.PRODUCE, 9))
+        for client in clients:
+            reply = client.reply(ApiKey.PRODUCE, 9).responses[0].partition_responses[0]
+            assert reply.error_code == 0, reply
+        assert resident_kib(broker, "VmHWM") - before < MOST_GROWTH_KIB, topic
+    assert speaker.offset("plain", sent_ms).offset == 1
+    assert resident_kib(broker, "VmHWM") - before < MOST_GROWTH_KIB
+    for client in clients:
         client.socket.close()
     speaker.socket.close()
 

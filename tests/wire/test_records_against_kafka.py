@@ -37,6 +37,7 @@ from wire.records import (
     with_log_append_time,
     with_max_timestamp,
 )
+from wire.steps import outcome_of
 
 TIME = 1_700_000_000_000
 
@@ -286,4 +287,4 @@ def test_our_edits_are_kafkas_byte_for_byte(java: tuple[Path, Path, list[str]], 
     )
     assert with_log_append_time(rich, TIME + 5) == theirs("appended")
     assert with_max_timestamp(rich, TIME + 6) == theirs("corrected")
-    assert recompressed(rich, Codec.NONE) == (java[1] / "rich.none").read_bytes()
+    assert outcome_of(recompressed(rich, Codec.NONE)) == (java[1] / "rich.none").read_bytes()
