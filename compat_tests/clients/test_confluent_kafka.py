@@ -25,9 +25,14 @@ from confluent_kafka.admin import (
 
 from compat_tests.clients.program import python_program
 from compat_tests.clients.scenarios import Scenarios
+from compat_tests.differential.scripts_records import KINDS
 from tests.kbroker.harness import BrokerProcess
+from tests.kbroker.speaker import Speaker, batch
+from wire.compression import Codec
 
 CLIENT = "confluent-kafka 2.16.1"
+REFUSED = ("length-", "junk", "cut-short", "bytes-after", "not-compressed", "one-too", "header-key")
+"""Kinds of records that are wrong in every codec, or do not decompress."""
 AUTO_OFFSET_RESET = -140
 """What librdkafka calls an offset out of range, to users."""
 
@@ -85,6 +90,22 @@ def test_a_consumer_moves_about_in_what_it_has_assigned_itself(
     assert values(reader, 6) == [b"%d" % number for number in range(4, 10)]
     reader.incremental_unassign([TopicPartition(ten_records, 0)])
     assert reader.assignment() == []
+    reader.close()
+
+
+@pytest.mark.feature("codecs")
+def test_a_consumer_is_not_stopped_by_what_nobody_can_read(broker: BrokerProcess, ten_records: str) -> None:
+    """conformance 23, 25: librdkafka waits in front of a stored batch that it cannot decompress, for good."""
+    speaker = Speaker(broker.host, broker.port)
+    labels = [label for label in KINDS if label.startswith(REFUSED)]
+    for label in labels:
+        for codec in list(Codec)[1:]:
+            assert speaker.produce(ten_records, KINDS[label](codec), version=11).error_code, (label, codec)
+        assert speaker.produce(ten_records, batch(label.encode())).error_code == 0
+    speaker.socket.close()
+    reader = consumer(broker, "unused")
+    reader.assign([TopicPartition(ten_records, 0, 10)])
+    assert values(reader, len(labels)) == [label.encode() for label in labels]
     reader.close()
 
 

@@ -7,6 +7,7 @@ is there and has gone.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from compat_tests.differential import (
     scripts_malformed,
     scripts_offsets,
     scripts_produce,
+    scripts_records,
     scripts_security,
     scripts_topics,
     scripts_transactions,
@@ -37,6 +39,7 @@ from compat_tests.differential.differences import DIFFERENCES
 from tests.kbroker.harness import BrokerProcess
 
 VERSION = "4.3.1"
+OLDER = "3.9.2"
 MODULES = (
     scripts_cluster,
     scripts_configs,
@@ -45,6 +48,7 @@ MODULES = (
     scripts_malformed,
     scripts_offsets,
     scripts_produce,
+    scripts_records,
     scripts_security,
     scripts_topics,
     scripts_transactions,
@@ -67,14 +71,14 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, World]]:
-    """Kafka, and us."""
-    log: Path = tmp_path_factory.mktemp("kbroker") / "broker.log"
-    settings = [option for key, value in PROPERTIES.items() for option in ("--set", f"{key}={value}")]
+@contextmanager
+def beside(version: str, log: Path, **more: object) -> Iterator[tuple[World, World]]:
+    """Kafka, and us; more properties with `_` for `.`."""
+    properties = {**PROPERTIES, **{key.replace("_", "."): value for key, value in more.items()}}
+    settings = [option for key, value in properties.items() for option in ("--set", f"{key}={value}")]
     ours = BrokerProcess(log, *settings)
     try:
-        with ApacheKafka(VERSION, properties=PROPERTIES) as kafka:
+        with ApacheKafka(version, properties=properties) as kafka:
             theirs_at, ours_at = ("127.0.0.1", kafka.ports[0]), (ours.host, ours.port)
             versions = common(served_by(theirs_at), served_by(ours_at))
             yield (
@@ -86,8 +90,26 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, Wo
     assert "Traceback" not in log.read_text()
 
 
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[World, World]]:
+    with beside(VERSION, tmp_path_factory.mktemp("kbroker") / "broker.log") as both:
+        yield both
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_we_answer_as_kafka(name: str, worlds: tuple[World, World]) -> None:
+    answers_are_equal(name, worlds)
+
+
+@pytest.mark.skipif(reason_to_skip(OLDER) is not None, reason=str(reason_to_skip(OLDER)))
+def test_records_are_looked_at_as_by_an_older_kafka(tmp_path: Path) -> None:
+    an_hour = {"log_message_timestamp_after_max_ms": 3_600_000}  # the default of Kafka 4
+    with beside(OLDER, tmp_path / "broker.log", **an_hour) as both:
+        for name in ("records_that_are_not_right", "records_of_particular_topics"):
+            answers_are_equal(name, both)
+
+
+def answers_are_equal(name: str, worlds: tuple[World, World]) -> None:
     held = []
     for world in worlds:
         conversation = Conversation(world, name)
