@@ -27,7 +27,6 @@ from controller.state import (
     TopicPartition,
     TopicState,
 )
-from wire.slices import InSlices
 
 
 class Effects(NamedTuple):
@@ -56,10 +55,9 @@ class Plan:
         """In-sync replicas that were away, unseen by the controller that wrote so."""
         self._has_forgotten = False
 
-    def effects(self, reply: object) -> InSlices[Effects]:
+    def effects(self, reply: object) -> Effects:
         self._write_requested_reassignments()
-        requests = yield from self.batch.take(self.state)
-        return Effects(self.writes, requests, reply)
+        return Effects(self.writes, self.batch.take(self.state), reply)
 
     def write(self, *operations: Operation) -> None:
         """These operations together, all or none."""

@@ -36,7 +36,6 @@ from wire.api.alter_client_quotas import (
     OpData,
 )
 from wire.errors import ErrorCode, KafkaError
-from wire.slices import InSlices
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ENTITY_TYPES = (USER, CLIENT_ID, IP)
@@ -60,7 +59,7 @@ QUOTAS = {**RATES, **CONNECTIONS}
 """The keys, and how their values are written."""
 
 
-def alter(plan: Plan, request: AlterClientQuotasRequest) -> InSlices[AlterClientQuotasResponse]:
+def alter(plan: Plan, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     counts = Counter(_identity(entry) for entry in request.entries)
     answers = []
     for entry in request.entries:
@@ -79,7 +78,6 @@ def alter(plan: Plan, request: AlterClientQuotasRequest) -> InSlices[AlterClient
                 store(plan, entity, values)
         entity_data = [EntityData(entity_type=p.entity_type, entity_name=p.entity_name) for p in entry.entity]
         answers.append(EntryDataResponse(error_code=code, error_message=message, entity=entity_data))
-        yield
     return AlterClientQuotasResponse(throttle_time_ms=0, entries=answers)
 
 

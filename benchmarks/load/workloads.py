@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -84,11 +84,21 @@ def value(size: int) -> bytes:
 
 
 def batch(size: int, count: int, codec: Codec = Codec.NONE, **producer: Any) -> bytes:
+    return batch_of([size] * count, codec, **producer)
+
+
+def batch_of(sizes: Iterable[int], codec: Codec = Codec.NONE, **producer: Any) -> bytes:
     builder = BatchBuilder(codec=codec, **producer)
     now_ms = time.time_ns() // 1_000_000
-    for _ in range(count):
+    for size in sizes:
         builder.append(None, value(size), timestamp_ms=now_ms)
     return builder.build()
+
+
+def varying(size: int, count: int) -> list[int]:
+    """So many sizes, half as large again or half as small at most; the same each time."""
+    chance = random.Random(size)
+    return [chance.randrange(size // 2, size + size // 2) for _ in range(count)]
 
 
 def produce_frame(records: bytes, partitions: int = 1) -> bytes:
@@ -103,10 +113,11 @@ def produced(client: Client, frame: bytes) -> None:
     check([answer for topic in response.responses for answer in topic.partition_responses])
 
 
-def bulk_produce(*, size: int, codec: Codec = Codec.NONE) -> Load:
+def bulk_produce(*, size: int, codec: Codec = Codec.NONE, varies: bool = False) -> Load:
     count = BATCH_BYTES // (size + 10)
-    frame = produce_frame(batch(size, count, codec), PARTITIONS)
-    value_bytes = size * count * PARTITIONS
+    sizes = varying(size, count) if varies else [size] * count
+    frame = produce_frame(batch_of(sizes, codec), PARTITIONS)
+    value_bytes = sum(sizes) * PARTITIONS
     most = FILLED_BYTES // value_bytes
     return Load(
         [frame],
@@ -230,8 +241,8 @@ def prepared(client: Client, row: Row) -> Iterator[Load]:
         client.delete_topic(TOPIC)
 
 
-def bulk_row(name: str, size: int, codec: Codec = Codec.NONE) -> Row:
-    load = partial(bulk_produce, size=size, codec=codec)
+def bulk_row(name: str, size: int, codec: Codec = Codec.NONE, *, varies: bool = False) -> Row:
+    load = partial(bulk_produce, size=size, codec=codec, varies=varies)
     return Row(name, lambda client: load(), True, PARTITIONS, load)
 
 
@@ -244,6 +255,8 @@ ROWS = (
     bulk_row("produce 1 KB", 1024),
     bulk_row("produce 100 B", 100),
     bulk_row("produce 1 KB, lz4", 1024, Codec.LZ4),
+    bulk_row("produce 1 KB, sizes vary", 1024, varies=True),
+    bulk_row("produce 100 B, sizes vary", 100, varies=True),
     Row("fetch 1 KB", partial(bulk_fetch, size=1024), False, PARTITIONS),
     Row("fetch 100 B", partial(bulk_fetch, size=100), False, PARTITIONS),
     small_row("Produce, 1 in flight", in_flight=1),
