@@ -25,6 +25,7 @@ from controller.state import Entity, EntityConfig, EntityType
 from controller.topic_names import objection_to
 from wire.api import alter_configs, incremental_alter_configs
 from wire.errors import ErrorCode, KafkaError
+from wire.slices import InSlices
 
 
 class ResourceType(IntEnum):
@@ -54,12 +55,12 @@ class Outcome(NamedTuple):
 
 def alter(
     plan: Plan, request: incremental_alter_configs.IncrementalAlterConfigsRequest
-) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
+) -> InSlices[incremental_alter_configs.IncrementalAlterConfigsResponse]:
     def changed(entity: Entity, resource: incremental_alter_configs.AlterConfigsResource) -> dict[str, str]:
         changes = [(config.name, config.config_operation, config.value) for config in resource.configs]
         return plan.rules.alter(entity, plan.state.config_of(entity), changes)
 
-    outcomes = _alter_each(plan, request.resources, changed, validate_only=request.validate_only)
+    outcomes = yield from _alter_each(plan, request.resources, changed, validate_only=request.validate_only)
     return incremental_alter_configs.IncrementalAlterConfigsResponse(
         throttle_time_ms=0,
         responses=[
@@ -69,12 +70,14 @@ def alter(
     )
 
 
-def replace(plan: Plan, request: alter_configs.AlterConfigsRequest) -> alter_configs.AlterConfigsResponse:
+def replace(
+    plan: Plan, request: alter_configs.AlterConfigsRequest
+) -> InSlices[alter_configs.AlterConfigsResponse]:
     def replaced(entity: Entity, resource: alter_configs.AlterConfigsResource) -> dict[str, str]:
         settings = [(config.name, config.value) for config in resource.configs]
         return plan.rules.replace(entity, plan.state.config_of(entity), settings)
 
-    outcomes = _alter_each(plan, request.resources, replaced, validate_only=request.validate_only)
+    outcomes = yield from _alter_each(plan, request.resources, replaced, validate_only=request.validate_only)
     return alter_configs.AlterConfigsResponse(
         throttle_time_ms=0,
         responses=[alter_configs.AlterConfigsResourceResponse(**outcome._asdict()) for outcome in outcomes],
@@ -87,7 +90,7 @@ def _alter_each(
     new_values: Callable[[Entity, R], dict[str, str]],
     *,
     validate_only: bool,
-) -> list[Outcome]:
+) -> InSlices[list[Outcome]]:
     resources = list(resources)
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     outcomes = []
@@ -104,6 +107,7 @@ def _alter_each(
             if not validate_only:
                 store(plan, entity, values)
         outcomes.append(Outcome(*key, code, message))
+        yield
     return outcomes
 
 

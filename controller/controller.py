@@ -42,21 +42,25 @@ from controller.metadata_store import (
 )
 from controller.office import Mandate, campaign, resign
 from controller.placement import Start
+from controller.plan import Effects
 from controller.reading import ChangedTopic, Part, Reader
 from controller.refusals import refusal
 from controller.requests import ControlRequest
 from controller.rules import Rules
 from controller.state import ClusterState, Entity, EntityConfig, EntityType
-from controller.transitions import step
+from controller.transitions import step_in_slices
 from controller.znodes import CONFIG_CHANGE_PREFIX, DEFAULT_ENTITY, BrokerRegistration
 from wire.api.controlled_shutdown import ControlledShutdownResponse
 from wire.api.create_topics import CreateTopicsRequest
 from wire.errors import ErrorCode, KafkaError
+from wire.slices import InSlices
 
 log = logging.getLogger(__name__)
 
 NO_CONTROLLER = -1
 ATTEMPTS = 3
+STEPS_OF_A_SLICE = 50
+"""Of a decision, before others are served: some milliseconds."""
 RETRY_S = 1.0
 FIRST_LEADER_CHECK_S = 5
 ABSENCE_CHECK_S = 30.0
@@ -359,11 +363,12 @@ class Controller:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "somebody else keeps changing the same")
 
     async def _perform_once(self, state: ClusterState, event: events.Event) -> object:
-        effects = step(state, event, self._rules)
+        effects = await self._decided(step_in_slices(state, event, self._rules), state)
         for operations in packed(effects.writes):
             if self._state is not state:
                 raise Deposed
             await self._write(operations)
+            await asyncio.sleep(0)  # the embedded store answers at once
         if any(
             isinstance(one, Create) and one.path == CONFIG_CHANGE_PREFIX
             for write in effects.writes
@@ -375,6 +380,19 @@ class Controller:
             for request in effects.requests:
                 self._outlets.send(request)
         return effects.reply
+
+    async def _decided(self, work: InSlices[Effects], state: ClusterState) -> Effects:
+        """Others are served meanwhile; nothing else is decided."""
+        while True:
+            try:
+                for _ in range(STEPS_OF_A_SLICE):
+                    next(work)
+            except StopIteration as done:
+                effects: Effects = done.value
+                return effects
+            await asyncio.sleep(0)
+            if self._state is not state:
+                raise Deposed
 
     async def _write(self, operations: list[Operation]) -> None:
         try:

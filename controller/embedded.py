@@ -47,6 +47,7 @@ from controller.metadata_store import (
     SessionState,
     Set,
     Stat,
+    StoreDamaged,
     StoreError,
     StoreFailed,
     Watch,
@@ -442,8 +443,10 @@ class _File:
         self._is_broken = False
         try:
             self._database = self._opened(sqlite3.connect(path, timeout=0, isolation_level=None), synchronous)
-        except sqlite3.Error as error:
+        except sqlite3.OperationalError as error:
             raise StoreFailed(f"{path}: {error}") from error
+        except sqlite3.Error as error:
+            raise StoreDamaged(f"{path}: {error}") from error
 
     @staticmethod
     def _opened(database: sqlite3.Connection, synchronous: Synchronous) -> sqlite3.Connection:
@@ -469,8 +472,9 @@ class _File:
                 _restore(nodes, row)
             self._database.execute("UPDATE store SET openings = openings + 1")
             (openings,) = self._database.execute("SELECT openings FROM store").fetchone()
-        except self._failure as error:
-            raise StoreFailed(f"{self._path}: {error}") from error
+        except (self._failure, LookupError, TypeError, AttributeError) as error:
+            self.close()
+            raise StoreDamaged(f"{self._path}: {error}") from error
         return int(openings)
 
     def write(self, paths: Iterable[str], nodes: dict[str, _Node]) -> None:

@@ -22,6 +22,7 @@ from wire.api.elect_leaders import (
     ReplicaElectionResult,
 )
 from wire.errors import ErrorCode
+from wire.slices import InSlices
 
 
 class ElectionType(IntEnum):
@@ -29,14 +30,14 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-def elect_leaders(plan: Plan, request: ElectLeadersRequest) -> ElectLeadersResponse:
+def elect_leaders(plan: Plan, request: ElectLeadersRequest) -> InSlices[ElectLeadersResponse]:
     if request.election_type not in list(ElectionType):
         return ElectLeadersResponse(
             throttle_time_ms=0, error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[]
         )
     election_type = ElectionType(request.election_type)
     if request.topic_partitions is None:
-        outcomes = {p: _elect(plan, p, election_type) for p in list(plan.state.partitions())}
+        outcomes = yield from _elect_each(plan, list(plan.state.partitions()), election_type)
         outcomes = {p: code for p, code in outcomes.items() if code != ErrorCode.ELECTION_NOT_NEEDED}
     else:
         asked = [
@@ -44,18 +45,29 @@ def elect_leaders(plan: Plan, request: ElectLeadersRequest) -> ElectLeadersRespo
             for topic in request.topic_partitions
             for partition in topic.partitions
         ]
-        outcomes = {partition: _elect(plan, partition, election_type) for partition in asked}
+        outcomes = yield from _elect_each(plan, asked, election_type)
     topics: dict[str, list[PartitionResult]] = {}
     for partition, code in outcomes.items():
         message = None if code == ErrorCode.NONE else code.message
         result = PartitionResult(partition_id=partition.partition, error_code=code, error_message=message)
         topics.setdefault(partition.topic, []).append(result)
+        yield
     return ElectLeadersResponse(
         throttle_time_ms=0,
         replica_election_results=[
             ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in topics.items()
         ],
     )
+
+
+def _elect_each(
+    plan: Plan, partitions: Iterable[TopicPartition], election_type: ElectionType
+) -> InSlices[dict[TopicPartition, ErrorCode]]:
+    outcomes = {}
+    for partition in partitions:
+        outcomes[partition] = _elect(plan, partition, election_type)
+        yield
+    return outcomes
 
 
 def _elect(plan: Plan, partition: TopicPartition, election_type: ElectionType) -> ErrorCode:

@@ -168,6 +168,10 @@ class StoreFailed(StoreError):
     """The store itself cannot write, for instance since its disk is full. What was asked for was not done."""
 
 
+class StoreDamaged(StoreFailed):
+    """What is stored makes no sense."""
+
+
 class MetadataStore(Protocol):
     """One session with the tree."""
 

@@ -27,6 +27,7 @@ from controller.state import (
     TopicPartition,
     TopicState,
 )
+from wire.slices import InSlices
 
 
 class Effects(NamedTuple):
@@ -55,9 +56,10 @@ class Plan:
         """In-sync replicas that were away, unseen by the controller that wrote so."""
         self._has_forgotten = False
 
-    def effects(self, reply: object) -> Effects:
+    def effects(self, reply: object) -> InSlices[Effects]:
         self._write_requested_reassignments()
-        return Effects(self.writes, self.batch.take(self.state), reply)
+        requests = yield from self.batch.take(self.state)
+        return Effects(self.writes, requests, reply)
 
     def write(self, *operations: Operation) -> None:
         """These operations together, all or none."""

@@ -36,6 +36,7 @@ from wire.api.alter_client_quotas import (
     OpData,
 )
 from wire.errors import ErrorCode, KafkaError
+from wire.slices import InSlices
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 ENTITY_TYPES = (USER, CLIENT_ID, IP)
@@ -59,7 +60,7 @@ QUOTAS = {**RATES, **CONNECTIONS}
 """The keys, and how their values are written."""
 
 
-def alter(plan: Plan, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+def alter(plan: Plan, request: AlterClientQuotasRequest) -> InSlices[AlterClientQuotasResponse]:
     counts = Counter(_identity(entry) for entry in request.entries)
     answers = []
     for entry in request.entries:
@@ -78,6 +79,7 @@ def alter(plan: Plan, request: AlterClientQuotasRequest) -> AlterClientQuotasRes
                 store(plan, entity, values)
         entity_data = [EntityData(entity_type=p.entity_type, entity_name=p.entity_name) for p in entry.entity]
         answers.append(EntryDataResponse(error_code=code, error_message=message, entity=entity_data))
+        yield
     return AlterClientQuotasResponse(throttle_time_ms=0, entries=answers)
 
 

@@ -37,20 +37,24 @@ from wire.api.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from wire.errors import ErrorCode, KafkaError
+from wire.slices import InSlices
 
 Wanted = dict[TopicPartition, ReplicaAssignment]
 
 
-def alter(plan: Plan, request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+def alter(
+    plan: Plan, request: AlterPartitionReassignmentsRequest
+) -> InSlices[AlterPartitionReassignmentsResponse]:
     """Start those that can be; each of the others gets an error."""
     wanted: Wanted = {}
     may_resize = request.allow_replication_factor_change
     topics = []
     for topic in request.topics:
-        partitions = [
-            _judged(plan.state, TopicPartition(topic.name, asked.partition_index), asked, wanted, may_resize)
-            for asked in topic.partitions
-        ]
+        partitions = []
+        for asked in topic.partitions:
+            place = TopicPartition(topic.name, asked.partition_index)
+            partitions.append(_judged(plan.state, place, asked, wanted, may_resize))
+            yield
         topics.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
     for partition in wanted:
         plan.forget_requested(partition)

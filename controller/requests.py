@@ -49,6 +49,7 @@ from wire.api.update_metadata import (
     UpdateMetadataTopicState,
 )
 from wire.errors import ErrorCode
+from wire.slices import InSlices
 
 LEADER_AND_ISR_VERSION = 7
 UPDATE_METADATA_VERSION = 8
@@ -145,10 +146,12 @@ class Batch:
             is_deleted_already = partition in told and told[partition].delete
             told[partition] = _Stop(leader_epoch, delete or is_deleted_already)
 
-    def take(self, state: ClusterState) -> list[ControlRequest]:
-        """The requests, made from the state as it is now."""
-        updated = _topics_to_update(state, self._updated)
-        everything = _topics_to_update(state, state.partitions()) if self._everything_for else []
+    def take(self, state: ClusterState) -> InSlices[list[ControlRequest]]:
+        """The requests, made from the state as it is now. It must not change meanwhile."""
+        updated = yield from _topics_to_update(state, self._updated)
+        everything: list[UpdateMetadataTopicState] = []
+        if self._everything_for:
+            everything = yield from _topics_to_update(state, state.partitions())
         live_brokers = [_live_broker(broker) for _, broker in sorted(state.brokers.items())]
         requests: list[ControlRequest] = []
         for broker_id, broker in sorted(state.brokers.items()):
@@ -161,7 +164,8 @@ class Batch:
             elif broker_id in self._brokers_changed_for:
                 about_brokers = _update_metadata(state, broker.epoch, [], live_brokers)
                 messages.append((about_brokers, UPDATE_METADATA_VERSION))
-            if orders := _orders(state, broker_id, self._lead_or_follow.get(broker_id, {})):
+            orders = yield from _orders(state, broker_id, self._lead_or_follow.get(broker_id, {}))
+            if orders:
                 messages.append((_leader_and_isr(state, broker.epoch, orders), LEADER_AND_ISR_VERSION))
             if topics:
                 about_topics = _update_metadata(state, broker.epoch, topics, live_brokers)
@@ -174,7 +178,7 @@ class Batch:
 
 def _orders(
     state: ClusterState, broker_id: int, partitions: Mapping[TopicPartition, bool]
-) -> dict[str, list[LeaderAndIsrPartitionState]]:
+) -> InSlices[dict[str, list[LeaderAndIsrPartitionState]]]:
     """What a broker is to do with those of these partitions that it still has a replica of, by topic."""
     topics: dict[str, list[LeaderAndIsrPartitionState]] = {}
     for partition, is_new in partitions.items():
@@ -184,6 +188,7 @@ def _orders(
         if leadership is not None and broker_id in assignment.replicas:
             order = _order(partition.partition, leadership, assignment, is_new=is_new)
             topics.setdefault(partition.topic, []).append(order)
+        yield
     return topics
 
 
@@ -230,7 +235,7 @@ def _order(
 
 def _topics_to_update(
     state: ClusterState, partitions: Iterable[TopicPartition]
-) -> list[UpdateMetadataTopicState]:
+) -> InSlices[list[UpdateMetadataTopicState]]:
     """What all brokers hear of these partitions. One that never had a leader is not mentioned."""
     topics: dict[str, list[UpdateMetadataPartitionState]] = {}
     for partition in partitions:
@@ -240,6 +245,7 @@ def _topics_to_update(
         if leadership is not None:
             heard = _heard_of(state, partition, leadership)
             topics.setdefault(partition.topic, []).append(heard)
+        yield
     return [
         UpdateMetadataTopicState(
             topic_name=topic, topic_id=state.topics[topic].topic_id, partition_states=states

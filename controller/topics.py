@@ -43,6 +43,7 @@ from wire.api.delete_topics import (
 )
 from wire.errors import ErrorCode, KafkaError
 from wire.primitives import ZERO_UUID
+from wire.slices import InSlices
 
 USE_DEFAULT = -1
 TOPIC_IDS_SINCE = 6
@@ -54,7 +55,7 @@ Assignments = Mapping[int, tuple[int, ...]]
 
 def create(
     plan: Plan, request: CreateTopicsRequest, topic_ids: Sequence[bytes], starts: Sequence[Start]
-) -> CreateTopicsResponse:
+) -> InSlices[CreateTopicsResponse]:
     """`topic_ids` and `starts` have one for each topic of the request."""
     _check_number(len(topic.assignments) or _number(plan, topic) for topic in request.topics)
     repeated = _repeated(topic.name for topic in request.topics)
@@ -63,11 +64,13 @@ def create(
     for topic, topic_id, start in {one[0].name: one for one in asked}.values():
         try:
             _refuse_repeated(topic.name, repeated)
-            results.append(_create(plan, topic, topic_id, start, validate_only=request.validate_only))
+            created = yield from _create(plan, topic, topic_id, start, validate_only=request.validate_only)
+            results.append(created)
         except KafkaError as error:
             results.append(
                 CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error))
             )
+        yield
     return CreateTopicsResponse(throttle_time_ms=0, topics=results)
 
 
@@ -93,7 +96,7 @@ def _refuse_repeated(name: object, repeated: frozenset[object]) -> None:
 
 def _create(
     plan: Plan, asked: CreatableTopic, topic_id: bytes, start: Start, *, validate_only: bool
-) -> CreatableTopicResult:
+) -> InSlices[CreatableTopicResult]:
     _check_name(plan, asked.name)
     values = plan.rules.create_topic([(config.name, config.value) for config in asked.configs])
     assignments = _assignments(plan, asked, start)
@@ -114,7 +117,7 @@ def _create(
             Create(znodes.Topic.path(asked.name), znodes.Topic(topic_id, topic.assignments).encode()),
             Create(znodes.Topic.partitions_path(asked.name)),
         )
-        add(plan, topic)
+        yield from add(plan, topic)
     return CreatableTopicResult(
         name=asked.name,
         topic_id=ZERO_UUID if validate_only else topic_id,
@@ -126,10 +129,12 @@ def _create(
     )
 
 
-def add(plan: Plan, topic: TopicState) -> None:
+def add(plan: Plan, topic: TopicState) -> InSlices[None]:
     """A topic that is in the store; its partitions get leaders."""
     plan.state.add_topic(topic)
-    settle(plan, list(topic.partitions()))
+    for partition in list(topic.partitions()):
+        settle(plan, [partition])
+        yield
 
 
 def _check_name(plan: Plan, name: str) -> None:
@@ -175,7 +180,7 @@ def _manual_assignments(asked: CreatableTopic, known: Collection[int]) -> Assign
     return dict(sorted(assignments.items()))
 
 
-def delete(plan: Plan, request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse:
+def delete(plan: Plan, request: DeleteTopicsRequest, version: int) -> InSlices[DeleteTopicsResponse]:
     asked = [(topic.name, topic.topic_id) for topic in request.topics]
     if version < TOPIC_IDS_SINCE:
         asked = [(name, ZERO_UUID) for name in request.topic_names]
@@ -201,6 +206,7 @@ def delete(plan: Plan, request: DeleteTopicsRequest, version: int) -> DeleteTopi
             responses.append(
                 DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
             )
+        yield
     return DeleteTopicsResponse(throttle_time_ms=0, responses=responses)
 
 
@@ -217,7 +223,7 @@ def _topic_to_delete(plan: Plan, name: str | None, topic_id: bytes) -> TopicStat
     return plan.state.topics[name]
 
 
-def grow(plan: Plan, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+def grow(plan: Plan, request: CreatePartitionsRequest) -> InSlices[CreatePartitionsResponse]:
     _check_number(
         topic.count - len(plan.state.topics[topic.name].assignments)
         for topic in request.topics
@@ -234,8 +240,9 @@ def grow(plan: Plan, request: CreatePartitionsRequest) -> CreatePartitionsRespon
             code, message = error.code, str(error)
         else:
             if not request.validate_only:
-                _add_partitions(plan, plan.state.topics[topic.name], added)
+                yield from _add_partitions(plan, plan.state.topics[topic.name], added)
         results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message))
+        yield
     return CreatePartitionsResponse(throttle_time_ms=0, results=results)
 
 
@@ -265,20 +272,22 @@ def _partitions_to_add(plan: Plan, asked: CreatePartitionsTopic) -> Assignments:
     return dict(enumerate(manual, len(existing)))
 
 
-def _add_partitions(plan: Plan, topic: TopicState, added: Assignments) -> None:
+def _add_partitions(plan: Plan, topic: TopicState, added: Assignments) -> InSlices[None]:
     topic.assignments.update(
         (partition, ReplicaAssignment(replicas)) for partition, replicas in added.items()
     )
     plan.write(plan.set_assignments(topic))
-    settle(plan, [TopicPartition(topic.name, partition) for partition in added])
+    for partition in added:
+        settle(plan, [TopicPartition(topic.name, partition)])
+        yield
 
 
-def appeared(plan: Plan, topics: Sequence[TopicState]) -> None:
+def appeared(plan: Plan, topics: Sequence[TopicState]) -> InSlices[None]:
     """Somebody else has written these topics into the store."""
     new = [topic for topic in topics if topic.name not in plan.state.topics]
     write_new_ids(plan, new)
     for topic in new:
-        add(plan, topic)
+        yield from add(plan, topic)
 
 
 def written(plan: Plan, name: str, assignments: Mapping[int, ReplicaAssignment], version: int) -> None:

@@ -16,11 +16,12 @@
   brokers are to be sent afterwards, and the reply. It does nothing else, and it depends on nothing else.
 - If the writes fail, the state is ahead of the store and has to be thrown away.
 - The same state and event give the same effects, in the same order.
+- What names very many topics or partitions is decided in slices: such a function is a generator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from controller import (
@@ -45,17 +46,25 @@ from controller.rules import Rules
 from controller.state import ClusterState
 from wire.api.stop_replica import StopReplicaRequest
 from wire.errors import KafkaError
+from wire.slices import InSlices, to_the_end
 
 
 def step(state: ClusterState, event: events.Event, rules: Rules) -> Effects:
+    return to_the_end(step_in_slices(state, event, rules))
+
+
+def step_in_slices(state: ClusterState, event: events.Event, rules: Rules) -> InSlices[Effects]:
+    """The same, with pauses after some hundred microseconds: nothing else may be decided in them."""
     plan = Plan(state, rules)
     try:
         reply = TRANSITIONS[type(event)](plan, event)
+        if isinstance(reply, Generator):
+            reply = yield from reply
     except KafkaError as error:
         if not isinstance(event, events.Question):
             raise
         return Effects([], [], refusal(event, error))
-    return plan.effects(reply)
+    return (yield from plan.effects(reply))
 
 
 def _controller_started(plan: Plan, event: events.ControllerStarted) -> None:

@@ -30,7 +30,7 @@ from kbroker.compaction import Compaction
 from kbroker.configuration.layers import Configuration
 from kbroker.connection import Connection
 from kbroker.connection_limits import Connections
-from kbroker.context import HangUp, Parked
+from kbroker.context import Parked, Postponed
 from kbroker.coordinator_runtime import Coordinators, GroupCoordinator
 from kbroker.dispatch import Dispatcher
 from kbroker.draining import let_go
@@ -52,7 +52,7 @@ from kbroker.peer import Address
 from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.replication_quota import ReplicationQuota, is_listed
 from kbroker.settings import Settings, group_config, intervals, produce_rules, transaction_config
-from kbroker.slices import Slices, to_the_end
+from kbroker.slices import Slices
 from kbroker.stopping import CLOSE_S, LEAVE_S, STOP_S, cancel, leave_within, wait_while
 from kbroker.topic_changes import TopicChanges
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
@@ -68,6 +68,7 @@ from wire.api.update_metadata import UpdateMetadataBroker, UpdateMetadataEndpoin
 from wire.api.write_txn_markers import WriteTxnMarkersRequest
 from wire.errors import ErrorCode, KafkaError
 from wire.internal import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE
+from wire.slices import to_the_end
 
 if TYPE_CHECKING:
     from controller.controller import Controller
@@ -462,7 +463,7 @@ class Broker:
         if controller_epoch < self.metadata.controller_epoch:
             raise KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH)
         if self.broker_epoch < 0 <= broker_epoch:
-            raise HangUp("it may be an order to an earlier life: ask again once this one is registered")
+            raise Postponed("it may be an order to an earlier life: ask again once this one is registered")
         if -1 < broker_epoch < self.broker_epoch:  # a higher one may be heard of before our own
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self.orders.check_connection(controller_epoch, connection)

@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from kbroker.context import HangUp, Parked
+from kbroker.context import HangUp, Parked, Postponed
 from kbroker.dispatch import Asker, Route, Unanswerable, correlation_id_of
 from kbroker.fetch_stream import FetchStream
 from kbroker.handlers.fetch import replica_of
@@ -246,7 +246,8 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 self._send(unsupported)
         except (WireError, HangUp) as error:
-            self._end(str(error), bytes(request[:KEY_AND_VERSION_BYTES]))
+            level = logging.INFO if isinstance(error, Postponed) else logging.WARNING
+            self._end(str(error), bytes(request[:KEY_AND_VERSION_BYTES]), level)
 
     def _fetches_now(self, route: Route, request: Any) -> None:
         self.consumes = self.consumes or replica_of(route.version, request)[0] < 0
@@ -406,14 +407,13 @@ class Connection(asyncio.BufferedProtocol):
             out, self._out = self._out, []
             self._outlet.send(out)
 
-    def _end(self, reason: str, about: object) -> None:
+    def _end(self, reason: str, about: object, level: int = logging.WARNING) -> None:
         """Answer what came before, then close. Reasons about the same thing are one kind of log line."""
         if self._ending is None:
             self._ending = reason
             self._backlog.clear()
-            self.log_limits.warning(
-                logger, ("closing", about), "closing the connection from %s: %s", self._peer(), reason
-            )
+            text = "closing the connection from %s: %s"
+            self.log_limits.log(logger, level, ("closing", about), text, self._peer(), reason)
 
     def _peer(self) -> str:
         host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)

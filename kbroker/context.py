@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import NamedTuple
 
-T = TypeVar("T")
-
-InSlices = Generator[None, None, T]
-"""What a handler gives that works through a list: it yields where something else may be done first."""
+from wire.slices import InSlices as InSlices
 
 
 class Context(NamedTuple):
@@ -32,6 +29,10 @@ NO_REPLY = NoReply()
 
 class HangUp(Exception):
     """Close the connection: the only way to tell a client what no reply can say."""
+
+
+class Postponed(HangUp):
+    """The same to a broker that will ask again: nothing is wrong."""
 
 
 class Parked:

@@ -32,7 +32,6 @@ from kbroker.handlers.api_versions import unsupported_version
 from kbroker.large_messages import LARGE_REQUEST_BYTES, decoded, encoded, is_large, most_elements, names_many
 from kbroker.lasting_replies import LASTING, Encoded, LastingReplies, key_of
 from kbroker.measures import ApiMeasures
-from kbroker.slices import to_the_end
 from wire.api import ApiKey, api, find_api
 from wire.codec import SlicingDecoder, SlicingEncoder, decoder, encoder, slicing_decoder, slicing_encoder
 from wire.errors import ErrorCode, KafkaError, WireError
@@ -44,6 +43,7 @@ from wire.headers import (
     response_header_version,
 )
 from wire.primitives import Buffer
+from wire.slices import to_the_end
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker

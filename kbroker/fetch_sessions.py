@@ -8,6 +8,7 @@ Rules (conformance 57, 58):
 - Pure: time is passed in, session ids are drawn by a function that is passed in.
 - The number of sessions is bounded. For a new one a session goes that was unused for EVICTION_MS, else one
   that is as old and smaller, else the new one is not granted: clients exist that ask for one on every poll.
+- The number of their partitions is bounded, too. A session that grows beyond that ends.
 - An incremental reply leaves out a partition without records whose watermarks and errors are as last told.
 - A partition that gave data goes to the end of the order, so that a full reply starves nobody.
 - A session can be used on several connections. A Fetch that waits while the session goes on elsewhere is
@@ -27,6 +28,8 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 MAX_EPOCH = 0x7FFFFFFF
+MOST_PARTITIONS = 500_000
+"""Of all sessions together: some hundred bytes each."""
 
 PartitionKey = tuple[str, bytes, int]
 """The topic's name and id, of which a request has the one or the other: the zero id or the empty name stands
@@ -128,8 +131,13 @@ class Plan(NamedTuple):
 class FetchSessions:
     """All sessions of a broker."""
 
-    def __init__(self, max_sessions: int, new_id: Callable[[], int]) -> None:
+    def __init__(
+        self, max_sessions: int, new_id: Callable[[], int], most_partitions: int = MOST_PARTITIONS
+    ) -> None:
         self._max_sessions = max_sessions
+        self._most_partitions = most_partitions
+        self._partitions = 0
+        """Of all sessions."""
         self._new_id = new_id
         self._sessions: dict[int, Session] = {}
         """In the order in which they were last used."""
@@ -157,7 +165,13 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if found.uses_topic_ids != (version >= 13):
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        before = len(found.wanted)
         found.update(wanted, forgotten_by(request))
+        added = len(found.wanted) - before
+        self._partitions += added
+        if added > 0 and self._partitions > self._most_partitions:
+            self._end(session_id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         found.epoch = 1 if epoch == MAX_EPOCH else epoch + 1
         del self._sessions[session_id]
         if not found.wanted:
@@ -170,6 +184,7 @@ class FetchSessions:
     def _end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            self._partitions -= len(session.wanted)
             session.close()
 
     def _new_session(
@@ -181,9 +196,15 @@ class FetchSessions:
         while session_id in self._sessions or session_id == 0:
             session_id = self._new_id()
         session = self._sessions[session_id] = make(session_id, now_ms, wanted, uses_topic_ids)
+        self._partitions += len(session.wanted)
         return session
 
     def _make_room(self, size: int, now_ms: int) -> bool:
+        while self._partitions + size > self._most_partitions:
+            unused = next(iter(self._sessions.values()), None)
+            if unused is None or now_ms - unused.used_ms <= EVICTION_MS:
+                return False
+            self._end(unused.session_id)
         if len(self._sessions) < self._max_sessions:
             return True
         if not self._sessions:

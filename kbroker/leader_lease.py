@@ -155,7 +155,7 @@ class LeaderLease(Certainty):
 
     def look(self) -> None:
         """Log the beginning and the end of doubt. To be called now and then."""
-        if self.is_current != self._was_current:
+        if self.session_id and self.is_current != self._was_current:
             self._was_current = not self._was_current
             if self._was_current:
                 logger.info("the session with ZooKeeper is alive")

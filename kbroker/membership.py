@@ -309,9 +309,13 @@ class Membership:
                 logger.warning("leadership could not be moved away: %s", error)
                 continue
             left = len(response.remaining_partitions)
-            if response.error_code == ErrorCode.NONE and not left:
+            if response.error_code != ErrorCode.NONE:
+                code = ErrorCode(response.error_code).name
+                logger.warning("leadership could not be moved away: the controller says %s", code)
+            elif left:
+                logger.warning("%d partitions have no other leader", left)
+            else:
                 return True
-            logger.warning("%d partitions have no other leader, error %d", left, response.error_code)
         return False
 
     async def _last_orders(self, is_waiting: Callable[[], bool]) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from kbroker.context import HangUp, Parked
+from kbroker.context import HangUp, Parked, Postponed
 from wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Orders:
     def check_connection(self, controller_epoch: int, connection: int) -> None:
         """HangUp for an order that comes late, on a connection that its controller has given up."""
         if (controller_epoch, connection) < self._latest:
-            raise HangUp("the controller has given orders on a later connection")
+            raise Postponed("the controller has given orders on a later connection")
         self._latest = controller_epoch, connection
 
     def take(self, steps: Order, topics: Collection[str]) -> Any:

@@ -3,7 +3,8 @@
 - A broker's own orders take a way without a socket: they are handled like any request that came in, in a
   later turn of the event loop, one after the other.
 - Each other broker has a line of requests and a connection. The next request is sent when the one before has
-  been answered; one that nobody answered is sent again, since orders say what shall be and not what to do.
+  been answered; one that nobody answered is sent again, since orders say what shall be and not what to do. A
+  broker that comes back gets a new line, which waits for nothing.
 - Where brokers are, the orders themselves say (UpdateMetadata). A broker that is not named any more is gone,
   and what was meant for it is dropped: it has to register again before it is told anything.
 - `forget` drops everything: the controller has been replaced, or cannot know.
@@ -18,7 +19,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from controller.requests import ControlMessage, ControlRequest
-from kbroker.context import Context, HangUp, Parked
+from kbroker.context import Context, HangUp, Parked, Postponed
 from kbroker.peer import Address, Open, Peer, PeerLost
 from wire.api.leader_and_isr import LeaderAndIsrRequest
 from wire.api.stop_replica import StopReplicaRequest
@@ -28,6 +29,7 @@ from wire.errors import KafkaError
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.1
+RETRY_MOST_S = 1.0
 
 Handle = Callable[[Context, Any], object]
 Spawn = Callable[[Coroutine[object, object, None]], object]
@@ -105,7 +107,9 @@ class Peers:
             self._answered(request, outcome)
 
     def _answered(self, request: ControlRequest, outcome: object) -> None:
-        if isinstance(outcome, BaseException):
+        if isinstance(outcome, Postponed):
+            logger.info("an order to this broker was not carried out: %s", outcome)
+        elif isinstance(outcome, BaseException):
             logger.warning("an order to this broker was not carried out: %r", outcome)
         else:
             self.answered(request, outcome)
@@ -133,13 +137,14 @@ class Peers:
                 response = await line.peer.ask(request.message, request.version, self._timeout_s)
             except PeerLost:
                 if line.requests:
-                    await asyncio.sleep(RETRY_S)
+                    await asyncio.sleep(line.pause_s())
                 continue
             except Exception:
                 logger.exception("a bug in the broker, met while sending an order")
                 line.peer.close()
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(line.pause_s())
                 continue
+            line.failures = 0
             if line.requests and line.requests[0] is request:
                 line.requests.popleft()
                 self.answered(request, response)
@@ -156,6 +161,13 @@ class _Line:
         self.requests: deque[ControlRequest] = deque()
         self.is_moving = False
         self.is_over = False
+        self.failures = 0
+        """In a row."""
+
+    def pause_s(self) -> float:
+        """Before the next attempt: twice as long each time, up to a second."""
+        self.failures += 1
+        return min(RETRY_S * (1 << min(self.failures - 1, 10)), RETRY_MOST_S)
 
     def end(self) -> None:
         self.is_over = True

@@ -21,27 +21,15 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Any
 
 SLICE_S = 0.01
 SHORT_SLICE_S = 0.001
 AT_ONCE = 4
 
-T = TypeVar("T")
-
 Work = Generator[None, None, Any]
 Told = Callable[[object], object]
 """Gets the outcome."""
-
-
-def to_the_end(work: Generator[None, None, T]) -> T:
-    """Do it at once: for those who know that there is little to do."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            outcome: T = done.value
-            return outcome
 
 
 class _Asked:

@@ -119,10 +119,10 @@ def _write_entries(files: Files, path: str, count: int, lines: Iterable[str]) ->
 
 def _lines(files: Files, path: str) -> list[str]:
     """The lines of a text file, none where it is missing."""
-    if not files.exists(path):
-        return []
     try:
         lines = _LINE_END.split(files.read(path).decode())
+    except FileNotFoundError:
+        return []
     except UnicodeDecodeError as error:
         raise CorruptCheckpoint(path, "this is not text", position=error.start) from error
     return lines if lines[-1] else lines[:-1]
@@ -144,9 +144,9 @@ def _integer(text: str) -> int:
 def read_partition_metadata(files: Files, directory: str) -> bytes | None:
     """The topic id; None where there is no file."""
     path = f"{directory}/{PARTITION_METADATA}"
-    if not files.exists(path):
-        return None
     lines = _lines(files, path)
+    if not lines and not files.exists(path):
+        return None
     # Newer versions only add lines.
     if _integer_field(path, lines, 0) < CHECKPOINT_VERSION:
         raise CorruptCheckpoint(path, "the version is negative", line=1)

@@ -107,7 +107,7 @@ class _Mine:
 
 
 class Descriptors:
-    """The open files of all threads. Made by the thread that owns the logs."""
+    """The open files of all threads."""
 
     def __init__(self, most: int = UNLIMITED) -> None:
         self.most = most
@@ -116,9 +116,12 @@ class Descriptors:
         self.opened_again = 0
         """How often a file was opened that had been open before."""
         self._guard = threading.RLock()
-        owner = threading.get_ident()
         self._owned = _Mine(most)
-        self._by_thread = {owner: self._owned}
+        self._by_thread = {threading.get_ident(): self._owned}
+
+    def belong_here(self) -> None:
+        """This thread owns the logs from now on. Nothing is open yet."""
+        self._by_thread = {threading.get_ident(): self._owned}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_thread.values()))

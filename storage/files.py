@@ -199,8 +199,14 @@ class Disk:
         return self.descriptors.with_room(lambda: os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
 
     def read(self, path: str) -> bytes:
-        with open(self.descriptor(path, os.O_RDONLY), "rb") as file:
-            return file.read()
+        descriptor = self.descriptor(path, os.O_RDONLY)
+        try:
+            pieces = [os.read(descriptor, os.fstat(descriptor).st_size + 1)]
+            while pieces[-1]:
+                pieces.append(os.read(descriptor, 1 << 20))
+            return b"".join(pieces)
+        finally:
+            os.close(descriptor)
 
     def replace(self, path: str, data: Buffer) -> None:
         temporary = path + ".tmp"
@@ -305,7 +311,7 @@ class DiskFile:
     # -- using it
 
     def append(self, buffers: Sequence[Buffer]) -> int:
-        self.used = self.is_unsynced = True
+        self.used = True
         if self.descriptor < 0:
             self.open_again()
         position = self.size
@@ -316,11 +322,13 @@ class DiskFile:
         except OSError:
             self._cut_back(position)
             raise
+        self.is_unsynced = True  # not before: a sync in a thread may just begin
         self.size = position + total
         return position
 
     def _cut_back(self, size: int) -> None:
         # The first error is the one to report; whoever reads on has to bear with bytes beyond the size.
+        self.is_unsynced = True
         try:
             os.ftruncate(self.descriptor, size)
         except OSError:
@@ -352,16 +360,16 @@ class DiskFile:
         if size > self.size:
             raise ValueError(f"{self.path} cannot be cut to {size}: it has {self.size} bytes")
         self.open_again()
-        self.is_unsynced = True
         os.ftruncate(self.descriptor, size)
+        self.is_unsynced = True
         self.size = size
 
     def sync(self) -> None:
         """In any thread. A file that was let go of is opened for the purpose."""
         if self._sync_error is not None:
             raise self._sync_error
-        self.is_unsynced = False
         descriptor = self.join()
+        self.is_unsynced = False
         is_shared = descriptor >= 0
         try:
             if not is_shared:

@@ -540,6 +540,8 @@ class TransactionIndex(_Index):
         """Not while an entry waits in memory: the owner of the log has to write it first."""
         if self._tail:
             raise exhausted(self.path)
+        if self._file is None and not self._entries:
+            return  # there is no file
         super().sync(name=name)
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:

@@ -24,6 +24,7 @@ Rules:
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 import threading
@@ -165,6 +166,8 @@ class LogDirectory:
         """A power cut must not take the directory itself. (Not everybody may sync what is above it.)"""
         missing, path = [], self.path
         while not self.files.is_dir(path):
+            if self.files.exists(path):
+                raise NotADirectoryError(errno.ENOTDIR, "Not a directory", path)
             missing.append(path)
             path = parent(path)
         self.files.make_dir(self.path)

@@ -145,6 +145,7 @@ class LogManager:
     def start(self, now_ms: int, progress: Callable[[int, int], object] = lambda done, total: None) -> None:
         """Open every log. DirectoryLocked where another broker uses a directory; `progress` counts logs."""
         self._started_ms = now_ms
+        self.files.descriptors.belong_here()
         try:
             for directory in self.directories:
                 directory.open()

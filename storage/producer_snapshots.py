@@ -129,7 +129,6 @@ class Snapshots:
     def remove_strays(self, segment_base_offsets: Collection[int]) -> None:
         """Keep those at a segment's base offset, and the last of the others where it is above all segments: a
         clean shutdown took it."""
-        self.scan()
         strays = [offset for offset in self.offsets if offset not in segment_base_offsets]
         if strays and strays[-1] > max(segment_base_offsets, default=-1):
             strays.pop()

@@ -27,7 +27,7 @@ Recovery may run in a thread of its own: until it returns, nobody else knows of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -116,16 +116,16 @@ def load_log(
     settings: LogSettings = DEFAULTS,
 ) -> UnifiedLog:
     """The log in `directory`. The offsets are those of the data directory's checkpoints."""
-    finish_replacements(files, directory, config)
+    names = finish_replacements(files, directory, config)
     if was_clean:
         try:
             opening = _Opening(files, directory, config, log_start_offset, now_ms, settings)
-            opening.find_segments()
+            opening.find_segments(names)
             return opening.log(topic, partition, opening.trust(recovery_point))
         except CorruptFile as error:
             logger.warning("%s, after a clean shutdown; recovering the log", error)
     opening = _Opening(files, directory, config, log_start_offset, now_ms, settings)
-    opening.find_segments()
+    opening.find_segments(names)
     log = opening.log(topic, partition, opening.recover(recovery_point or 0))
     log.is_changed = True
     log.release()
@@ -163,17 +163,18 @@ class _Opening:
 
     def _load_leader_epochs(self) -> tuple[LeaderEpochs, bool]:
         path = f"{self.directory}/{LEADER_EPOCHS}"
-        is_lost = not self.files.exists(path) or not self.files.size(path)
         try:
-            return LeaderEpochs(self.files, path), is_lost
+            epochs = LeaderEpochs(self.files, path)
+            is_lost = not epochs.entries and (not self.files.exists(path) or not self.files.size(path))
+            return epochs, is_lost
         except CorruptCheckpoint as error:
             logger.warning("%s; it will be made again from the log", error)
             self.files.remove(path)
             return LeaderEpochs(self.files, path), True
 
-    def find_segments(self) -> None:
+    def find_segments(self, all_names: Sequence[str]) -> None:
         """Those that have a log file. An index without one is removed."""
-        names = [name for name in self.files.list(self.directory) if SEGMENT_FILE.fullmatch(name)]
+        names = [name for name in all_names if SEGMENT_FILE.fullmatch(name)]
         logs = {name[:20] for name in names if name.endswith(".log")}
         for name in names:
             path = f"{self.directory}/{name}"

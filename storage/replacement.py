@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 SEGMENT_FILE = re.compile(r"[0-9]{20}\.(log|index|timeindex|txnindex)")
 LOG_SWAP = ".log" + SWAP
+UNFINISHED = (CLEANED, SWAP, DELETED, ".tmp")
 
 
 def stage(files: Files, directory: str, new: Sequence[LogSegment]) -> None:
@@ -60,9 +61,11 @@ def replace(log: UnifiedLog, new: Sequence[LogSegment], old: Sequence[LogSegment
         raise log.fail(error, half_done=True) from error
 
 
-def finish_replacements(files: Files, directory: str, config: LogConfig) -> None:
-    """Bring the names in a directory in order, before its segments are loaded."""
+def finish_replacements(files: Files, directory: str, config: LogConfig) -> Sequence[str]:
+    """Bring the names in a directory in order, before its segments are loaded; which ones there are then."""
     names = files.list(directory)
+    if not any(name.endswith(UNFINISHED) for name in names):
+        return names
     cleaned = [name for name in names if name.endswith(CLEANED)]
     swapped = [name for name in names if name.endswith(SWAP)]
     if cleaned:
@@ -82,6 +85,7 @@ def finish_replacements(files: Files, directory: str, config: LogConfig) -> None
             files.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
     if swapped:
         files.sync_dir(directory)
+    return files.list(directory)
 
 
 def _replaced_by(files: Files, directory: str, config: LogConfig, name: str) -> list[str]:

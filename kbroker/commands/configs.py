@@ -70,9 +70,13 @@ def run_unset(options: Namespace) -> int:
 
 def alter(options: Namespace, to_set: dict[str, str], to_unset: list[str]) -> int:
     from kbroker.client.topics import alter_configs, title
+    from kbroker.configuration.layers import warnings
 
     with connect(options) as cluster:
         alter_configs(cluster, *resource(options), to_set, to_unset)
+    if options.kind == "broker":  # which keeps whatever it is given, as Kafka's does
+        for warning in warnings(to_set):
+            complain(warning)
     if options.json:
         print_json({"set": to_set, "unset": to_unset})
     else:

@@ -17,7 +17,7 @@ from kbroker import __version__
 from kbroker.configuration.command_line import add_options, configured
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kbroker.broker import Broker
     from kbroker.configuration.layers import Configuration
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 METADATA = "metadata.db"
 FEW_OPEN_FILES = 4096
 """Every connection is one, and every partition has some."""
+
+
+class UnusableMetadata(Exception):
+    """The file of a broker alone that says which topics there are."""
+
+    def __init__(self, database: Path, why: str, directories: Sequence[str]) -> None:
+        command = f"kbroker check --rebuild-metadata {' '.join(directories)}"
+        super().__init__(f"{database}: {why}; `{command}` makes it again from the logs")
 
 
 def add_to(commands: _SubParsersAction[ArgumentParser]) -> None:
@@ -45,6 +53,8 @@ def run_start(options: Namespace) -> int:
 
     try:
         start(options)
+    except UnusableMetadata as error:
+        return complain(f"{error}", 1)
     except (ValueError, WrongCluster) as error:
         return complain(f"{error}", 2)
     except (StorageError, StoreError, CannotListen, DuplicateBrokerId) as error:
@@ -70,7 +80,6 @@ def serve(configuration: Configuration, listeners: Listeners) -> None:
 
     gc.disable()  # all that is made until the broker is ready stays for good
 
-    from kbroker.broker import run
     from kbroker.configuration.layers import warnings, without_effect
     from kbroker.freed_memory import keep_freed_memory
     from kbroker.log_output import start_logging
@@ -105,7 +114,34 @@ def serve(configuration: Configuration, listeners: Listeners) -> None:
     if values.zookeeper_connect:
         run_member(configuration, listeners, ready)
     else:
+        run_alone(configuration, listeners, ready)
+
+
+def run_alone(configuration: Configuration, listeners: Listeners, ready: Callable[[Broker], None]) -> None:
+    """A broker with its own metadata; UnusableMetadata where those are lost or make no sense."""
+    from controller.metadata_store import StoreDamaged
+    from controller.znodes import ZnodeError
+    from kbroker.broker import run
+
+    directories = configuration.broker.data_directories
+    database = Path(directories[0]) / METADATA
+    if holds_logs(directories) and not (database.exists() and database.stat().st_size):
+        raise UnusableMetadata(database, "there are logs, and it is missing or empty", directories)
+    try:
         run(lambda: make_broker(configuration, listeners), ready, lambda broker: join(broker, configuration))
+    except (StoreDamaged, ZnodeError) as error:
+        raise UnusableMetadata(database, f"{error}".removeprefix(f"{database}: "), directories) from error
+
+
+def holds_logs(directories: Sequence[str]) -> bool:
+    from storage.log_directory import LOG_NAME
+
+    return any(
+        LOG_NAME.fullmatch(path.name) and path.is_dir()
+        for directory in directories
+        if os.path.isdir(directory)
+        for path in Path(directory).iterdir()
+    )
 
 
 def run_member(configuration: Configuration, listeners: Listeners, ready: Callable[[Broker], None]) -> None:

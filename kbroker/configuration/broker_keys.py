@@ -571,7 +571,7 @@ class BrokerConfig:
     @property
     def data_directories(self) -> tuple[str, ...]:
         """log.dirs, or else log.dir."""
-        return self.log_dirs or self.log_dir
+        return self.log_dir if self.log_dirs is None else self.log_dirs
 
 
 BROKER_KEYS = {

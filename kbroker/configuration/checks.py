@@ -48,6 +48,8 @@ def bounds_of(broker: BrokerConfig, note: Key) -> tuple[int, int]:
 
 def check_broker(broker: BrokerConfig, topic: TopicConfig, group: GroupConfig) -> None:
     """What Kafka asks of a broker's values together; `topic` and `group` are its defaults for them."""
+    if not broker.data_directories:
+        raise ConfigError(f"{'log.dir' if broker.log_dirs is None else 'log.dirs'}: names no directory")
     check_topic(topic)
     for note in GROUP_KEYS.values():
         if note.broker:

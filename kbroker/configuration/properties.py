@@ -50,6 +50,8 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 
 
 def _decode(data: bytes) -> str:
+    if b"\0" in data:  # Java would take it for a part of keys that nobody knows
+        raise ConfigError("this is not a text file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:

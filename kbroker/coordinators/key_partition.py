@@ -13,14 +13,24 @@ from functools import lru_cache
 SMALLEST_INT = -(1 << 31)
 
 
-@lru_cache(maxsize=1 << 14)
+LONGEST_REMEMBERED = 256
+"""Characters. A key may have 32,767, and clients may send as many of those as they like."""
+
+
 def string_hash(text: str) -> int:
     """Java's `String.hashCode`."""
+    return _remembered_hash(text) if len(text) <= LONGEST_REMEMBERED else _hash(text)
+
+
+def _hash(text: str) -> int:
     hashed = 0
     encoded = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(encoded[::2], encoded[1::2], strict=True):
         hashed = (hashed * 31 + (high << 8 | low)) & 0xFFFFFFFF
     return hashed - (1 << 32) if hashed >> 31 else hashed
+
+
+_remembered_hash = lru_cache(maxsize=1 << 14)(_hash)
 
 
 def partition_of(key: str, partitions: int) -> int:

@@ -40,7 +40,7 @@ from wire.api.produce import (
 )
 from wire.errors import ErrorCode, KafkaError
 from wire.primitives import Buffer
-from wire.record_batch import HEADER_SIZE, MAGIC, BatchHeader
+from wire.record_batch import HEADER_SIZE, MAGIC, TRANSACTIONAL_FLAG, BatchHeader
 from wire.record_validation import InvalidBatch
 from wire.steps import Steps
 
@@ -55,6 +55,8 @@ STAGED_TOGETHER = 20
 FIRST_VERSION_WITH_TRANSACTION_ABORTABLE = 11
 FIRST_VERSION_THAT_JOINS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+FLAGS_AT = 22
+"""In a batch: the byte of its attributes that is looked at before anything else is read."""
 
 
 class Timer(Protocol):
@@ -106,10 +108,10 @@ def lacks_transactional_id(request: ProduceRequest) -> KafkaError | None:
 
 def is_transactional(records: Buffer | None) -> bool:
     """What the first batch says, if it is whole."""
-    if records is None or len(records) < HEADER_SIZE:
+    if records is None or len(records) < HEADER_SIZE or not records[FLAGS_AT] & TRANSACTIONAL_FLAG:
         return False
     header = BatchHeader.parse(records)
-    return header.magic == MAGIC and header.is_transactional and header.size <= len(records)
+    return header.magic == MAGIC and header.size <= len(records)
 
 
 class _Late(NamedTuple):

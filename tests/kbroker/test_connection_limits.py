@@ -18,13 +18,13 @@ from kbroker.context import Context, Parked
 from kbroker.handlers import HANDLERS, Handler
 from kbroker.handlers.metadata import metadata
 from kbroker.listeners import Listeners
-from kbroker.slices import to_the_end
 from tests.kbroker.harness import WAIT_S, RawClient
 from wire.api import ApiKey
 from wire.api.api_versions import ApiVersionsRequest
 from wire.api.metadata import MetadataRequest
 from wire.headers import encode_request_header
 from wire.schema import Versions
+from wire.slices import to_the_end
 
 CONTEXT = Context(12, None)
 MEBIBYTE = 1 << 20

@@ -19,6 +19,8 @@ from wire.api.metadata import MetadataRequest, MetadataRequestTopic
 from wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from wire.errors import ErrorCode
 
+pytestmark = pytest.mark.slow
+
 PRODUCES = 200
 
 

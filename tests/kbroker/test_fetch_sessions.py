@@ -30,8 +30,8 @@ def request(session_id: int, epoch: int, *partitions: int, forget: tuple[int, ..
     )
 
 
-def sessions(limit: int = 10) -> FetchSessions:
-    return FetchSessions(limit, count(1).__next__)
+def sessions(limit: int = 10, most_partitions: int = 1000) -> FetchSessions:
+    return FetchSessions(limit, count(1).__next__, most_partitions)
 
 
 def asked(plan: Plan) -> list[int]:
@@ -144,6 +144,30 @@ def test_an_unused_session_makes_room_and_so_does_an_old_smaller_one() -> None:
     assert refusal(held, request(1, 2), now_ms=late) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert held.plan(request(0, 0, 5), 12, 3 * late).session_id == 4
     assert refusal(held, request(2, 2), now_ms=late) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_the_partitions_of_all_sessions_are_bounded() -> None:
+    """A client is left without a session, and a session that grows beyond the bound ends."""
+    held = sessions(most_partitions=10)
+    assert held.plan(request(0, 0, *range(6)), 12, 0).session_id == 1
+    assert held.plan(request(0, 0, *range(5)), 12, 0).session_id == 0
+    assert held.plan(request(0, 0, *range(4)), 12, 0).session_id == 2
+    assert refusal(held, request(2, 1, 77)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(held) == 1
+    assert asked(held.plan(request(1, 1, 0, 6, 7, forget=(1,)), 12, 0)) == [0, 2, 3, 4, 5, 6, 7]
+    assert held.plan(request(0, 0, *range(4)), 12, 0).session_id == 0
+    assert held.plan(request(0, 0, *range(3)), 12, 0).session_id == 3
+    held.plan(request(1, -1), 12, 0)
+    assert held.plan(request(0, 0, *range(7)), 12, 0).session_id == 4
+
+
+def test_unused_sessions_make_room_for_partitions() -> None:
+    held = sessions(most_partitions=10)
+    for partitions in (4, 6):
+        assert held.plan(request(0, 0, *range(partitions)), 12, 0).session_id
+    assert held.plan(request(0, 0, *range(9)), 12, EVICTION_MS).session_id == 0
+    assert held.plan(request(0, 0, *range(9)), 12, EVICTION_MS + 1).session_id == 3
+    assert len(held) == 1
 
 
 def test_versions_before_seven_get_no_session() -> None:

@@ -20,7 +20,6 @@ from kbroker.configuration.layers import Configuration
 from kbroker.context import Context, HangUp, Parked
 from kbroker.handlers import HANDLERS
 from kbroker.listeners import Listeners
-from kbroker.slices import to_the_end
 from tests.kbroker.harness import WAIT_S
 from tests.steps import Steps
 from tests.wire.random_messages import is_present
@@ -32,6 +31,7 @@ from wire.api.update_metadata import (
 from wire.codec import decode, encode
 from wire.errors import KafkaError
 from wire.schema import Primitive, fields_of
+from wire.slices import to_the_end
 
 SIZES = (2000, 8000, 32_000)
 MORE = 1.3

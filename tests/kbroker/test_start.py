@@ -177,7 +177,7 @@ def test_a_data_directory_that_cannot_be_is_one_line(tmp_path: Path) -> None:
     command += ["--data", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1] == f"kbroker: {file}: File exists"
+    assert done.stderr.splitlines()[-1] == f"kbroker: {file}: Not a directory"
 
 
 # -- the log
@@ -386,3 +386,25 @@ def test_it_stops_cleanly_within_seconds_under_load(number: signal.Signals, tmp_
             assert client.offset("t", LATEST, partition=which).offset >= count
     assert "Traceback" not in again.log.read_text()
     assert os.listdir(data)
+
+
+def test_a_configuration_that_names_no_data_directory_is_refused(failing: Failing, tmp_path: Path) -> None:
+    """As Kafka does; a broker with data in a place that nobody has chosen helps nobody."""
+    assert failing("--set", "log.dirs=") == (2, "log.dirs: names no directory")
+    assert failing("--set", "log.dir=") == (2, "log.dir: names no directory")
+
+
+def test_a_file_that_is_no_text_is_no_configuration(failing: Failing, tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes(b"\x7fELF\x02\x01\x01\0\0\0\0" + bytes(range(256)))
+    assert failing(str(file)) == (2, f"{file}: this is not a text file")
+
+
+@pytest.mark.parametrize("below", ["", "/below"])
+def test_a_data_directory_that_is_a_file_is_called_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], below: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    assert main(["start", "--listener", "PLAINTEXT://127.0.0.1:0", "--data", f"{file}{below}"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"kbroker: {file}: Not a directory"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
 
 from kbroker.coordinators.step import Markers, Step
-from kbroker.transaction_markers import AGAIN_MS, GONE_AFTER_MS, INFORMED_AFTER_MS, MarkerWriter
+from kbroker.transaction_markers import (
+    AGAIN_MOST_MS,
+    AGAIN_MS,
+    GONE_AFTER_MS,
+    INFORMED_AFTER_MS,
+    MarkerWriter,
+)
 from wire.api.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -170,6 +177,19 @@ def test_a_request_that_nobody_answered_is_repeated(world: World) -> None:
     world.pass_ms(AGAIN_MS)
     assert world.asked() == [(1, [[("t", 0)]])]
     assert world.written == []
+
+
+def test_who_answers_nothing_is_asked_more_and_more_rarely(world: World) -> None:
+    """A leader that does not know the request hangs up each time."""
+    world.write(("t", 0))
+    times = []
+    for _ in range(8):
+        world.sent.pop()[3](None)
+        while not world.sent:
+            world.pass_ms(10)
+        times.append(world.time_ms)
+    pauses = [after - before for before, after in itertools.pairwise(times)]
+    assert pauses == [200, 400, 800, AGAIN_MOST_MS, AGAIN_MOST_MS, AGAIN_MOST_MS, AGAIN_MOST_MS]
 
 
 def test_a_partition_without_a_leader_is_waited_for(world: World) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -309,3 +310,21 @@ def test_logs_that_could_not_be_closed_are_not_called_clean(disk: SimulatedDisk)
     manager.close()
     assert manager.online == manager.directories
     assert not disk.exists(f"/log/{CLEAN_SHUTDOWN}")
+
+
+def test_the_thread_that_starts_the_logs_owns_them(tmp_path: Path) -> None:
+    """And may have most of the files open, whoever made the manager."""
+    manager = new_manager(Disk(descriptors=Descriptors(100)), [str(tmp_path / "data")])
+    open_files = []
+
+    def own() -> None:
+        manager.start(0)
+        for number in range(50):
+            fill(manager.create(("topic", number), 0, TOPIC_ID), 1)
+        open_files.append(open_below(tmp_path))
+        manager.close()
+
+    thread = threading.Thread(target=own)
+    thread.start()
+    thread.join()
+    assert open_files[0] > 50

@@ -179,6 +179,16 @@ def test_settings_are_described_set_and_unset(kbroker: Run) -> None:
     assert "INVALID_CONFIG" in kbroker("configs", "set", "topic", "set", "no.such.key=1", status=1).err
 
 
+def test_an_unknown_key_of_a_broker_is_kept_as_by_kafka_and_told_of(kbroker: Run) -> None:
+    said = kbroker("configs", "set", "broker", "1", "log.retenton.ms=1")
+    assert said.out == "configured broker 1\n"
+    assert "unknown key log.retenton.ms" in said.err
+    assert "is log.retention.ms meant?" in said.err
+    kbroker("configs", "unset", "broker", "1", "log.retenton.ms")
+    assert kbroker("configs", "set", "broker", "1", "log.cleaner.backoff.ms=15000").err == ""
+    kbroker("configs", "unset", "broker", "1", "log.cleaner.backoff.ms")
+
+
 def test_settings_of_one_broker_and_of_all(kbroker: Run) -> None:
     kbroker("configs", "set", "broker", "default", "log.retention.ms=70000")
     kbroker("configs", "set", "broker", "1", "log.retention.ms=80000")

@@ -14,7 +14,6 @@ from kbroker.coordinators.classic_group import GroupConfig
 from kbroker.coordinators.groups import Groups
 from kbroker.coordinators.step import Step, TimerKey
 from kbroker.handlers.join_group import in_version
-from kbroker.slices import to_the_end
 from wire.api.delete_groups import DeleteGroupsRequest
 from wire.api.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from wire.api.heartbeat import HeartbeatRequest
@@ -28,6 +27,7 @@ from wire.api.sync_group import SyncGroupRequest
 from wire.api.txn_offset_commit import TxnOffsetCommitRequest
 from wire.errors import ErrorCode
 from wire.internal import CONSUMER_OFFSETS, decode_record, encode_record_key, encode_record_value
+from wire.slices import to_the_end
 
 START_MS = 1_700_000_000_000
 

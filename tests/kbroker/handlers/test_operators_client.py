@@ -60,5 +60,3 @@ def test_what_only_kraft_has_is_told_not_to_be_there(admin: Any) -> None:
     """As by Kafka before KRaft: the client finds no such API and says so, instead of waiting."""
     with pytest.raises(IncompatibleBrokerVersion, match="DescribeQuorum"):
         admin.describe_metadata_quorum()
-    with pytest.raises(IncompatibleBrokerVersion, match="UpdateFeatures"):
-        admin.update_features({"transaction.version": 1})
