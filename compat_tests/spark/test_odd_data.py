@@ -39,6 +39,8 @@ class Odd(NamedTuple):
     """Instead of a reading."""
     key: bytes | None = b"odd"
     headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
+    """Of the record; that of its arrival replaces it."""
     age: timedelta = 0 * SECOND
     """How long before its arrival its time is."""
     is_late: bool = False
@@ -132,6 +134,9 @@ CASES = {
     "number that overflows as time": refused(NOT_A_TIME, event_time=2**63 - 1),
     "word as time": refused(NOT_A_TIME, event_time="now"),
     "time null": refused("without event_time", event_time=None),
+    "record from 1970": stored()._replace(timestamp_ms=0),
+    "record from 9999": stored()._replace(timestamp_ms=253_402_300_799_000),
+    "record beyond Spark's timestamps": stored()._replace(timestamp_ms=2**63 - 1),
     # records
     "key null": stored()._replace(key=None),
     "key that is not UTF-8": stored()._replace(key=b"\xff\0"),
@@ -176,7 +181,9 @@ class Run:
         self._sent = 0
 
     def send(self, value: bytes | None, odd: Odd = CASES["integer"]) -> Record:
-        [record] = self.broker.produce("readings", value, key=odd.key, headers=odd.headers)
+        [record] = self.broker.produce(
+            "readings", value, key=odd.key, headers=odd.headers, timestamp=odd.timestamp_ms
+        )
         self._sent += 1
         return record
 
