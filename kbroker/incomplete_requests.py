@@ -26,10 +26,9 @@ from kbroker.log_limits import LogLimits
 logger = logging.getLogger(__name__)
 
 WINDOW_MS = 30_000
-GRACE_MS = 2000
-"""In which a request that has just begun is not called slow."""
+LOOK_MS = 1000
 FAST_BYTES = 64 * 1024
-"""From one tick to the next."""
+"""In that time."""
 ENOUGH_UNREAD_BYTES = 2048
 """Of a resting connection: the kernel may not take more from its client."""
 
@@ -60,15 +59,17 @@ class Sender(Protocol):
 class _Progress:
     """Of a connection in the middle of a request."""
 
-    __slots__ = ("arrived_bytes", "arrived_since_tick", "since_ms", "window_began_ms")
+    __slots__ = ("arrived_bytes", "arrived_lately", "is_new", "window_began_ms")
 
     def __init__(self, now_ms: int) -> None:
-        self.since_ms = self.window_began_ms = now_ms
-        self.arrived_bytes = self.arrived_since_tick = 0
+        self.window_began_ms = now_ms
+        self.arrived_bytes = self.arrived_lately = 0
+        self.is_new = True
+        """It began after the last look: too late to tell how fast it is."""
 
     def arrived(self, size: int) -> None:
         self.arrived_bytes += size
-        self.arrived_since_tick += size
+        self.arrived_lately += size
 
 
 C = TypeVar("C", bound=Sender)
@@ -82,7 +83,7 @@ class IncompleteRequests(Generic[C]):
         self._log_limits = log_limits
         self._holding: dict[C, _Progress] = {}
         self._resting: dict[C, None] = {}
-        self._now_ms = 0
+        self._now_ms = self._looked_ms = 0
         self.held_bytes = 0
 
     def is_resting(self, connection: C) -> bool:
@@ -139,10 +140,13 @@ class IncompleteRequests(Generic[C]):
                 self._holding[connection] = _Progress(now_ms)
             elif now_ms - progress.window_began_ms >= WINDOW_MS:
                 self._judge(connection, progress)
+        if now_ms - self._looked_ms < LOOK_MS:
+            return
+        self._looked_ms = now_ms
         if self.held_bytes > self._budget():
             self._make_room()
         for progress in self._holding.values():
-            progress.arrived_since_tick = 0
+            progress.arrived_lately, progress.is_new = 0, False
 
     def _judge(self, connection: C, progress: _Progress) -> None:
         """At the end of a window."""
@@ -154,14 +158,14 @@ class IncompleteRequests(Generic[C]):
             progress.window_began_ms, progress.arrived_bytes = self._now_ms, 0
 
     def _make_room(self) -> None:
-        """Close the slowest, until a quarter of the bound is free or only fast ones are left."""
+        """Close the slowest, until half of the bound is free or only fast ones are left."""
         slow = [
-            (progress.arrived_since_tick, connection)
+            (progress.arrived_lately, connection)
             for connection, progress in self._holding.items()
-            if progress.arrived_since_tick < FAST_BYTES and self._now_ms - progress.since_ms >= GRACE_MS
+            if progress.arrived_lately < FAST_BYTES and not progress.is_new
         ]
         slow.sort(key=lambda one: one[0])
-        too_much = self.held_bytes - self._budget() * 3 // 4
+        too_much = self.held_bytes - self._budget() // 2
         for _, connection in slow:
             if too_much <= 0:
                 break
