@@ -22,12 +22,7 @@ def create_acls(broker: Broker, context: Context, request: CreateAclsRequest) ->
     for one in request.creations:
         if UNKNOWN in (one.resource_type, one.resource_pattern_type, one.operation, one.permission_type):
             raise HangUp("an access rule has an unknown element")
-    return CreateAclsResponse(
-        throttle_time_ms=0,
-        results=[
-            AclCreationResult(
-                error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
-            )
-            for _ in request.creations
-        ],
+    refused = AclCreationResult(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
     )
+    return CreateAclsResponse(throttle_time_ms=0, results=[refused] * len(request.creations))

@@ -23,14 +23,9 @@ def delete_acls(broker: Broker, context: Context, request: DeleteAclsRequest) ->
         kinds = (one.resource_type_filter, one.pattern_type_filter, one.operation, one.permission_type)
         if UNKNOWN in kinds:
             raise HangUp("a filter for access rules has an unknown element")
-    return DeleteAclsResponse(
-        throttle_time_ms=0,
-        filter_results=[
-            DeleteAclsFilterResult(
-                error_code=ErrorCode.SECURITY_DISABLED,
-                error_message="No Authorizer is configured.",
-                matching_acls=[],
-            )
-            for _ in request.filters
-        ],
+    refused = DeleteAclsFilterResult(
+        error_code=ErrorCode.SECURITY_DISABLED,
+        error_message="No Authorizer is configured.",
+        matching_acls=[],
     )
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=[refused] * len(request.filters))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from kbroker.context import Context
+from kbroker.context import Context, InSlices
 from wire.api.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 def describe_user_scram_credentials(
     broker: Broker, context: Context, request: DescribeUserScramCredentialsRequest
-) -> DescribeUserScramCredentialsResponse:
+) -> InSlices[DescribeUserScramCredentialsResponse]:
     named = Counter(user.name for user in request.users or ())
+    results = []
+    for name, count in named.items():
+        results.append(answer(name, count))
+        yield
     return DescribeUserScramCredentialsResponse(
-        throttle_time_ms=0,
-        error_code=ErrorCode.NONE,
-        error_message="",
-        results=[answer(name, count) for name, count in named.items()],
+        throttle_time_ms=0, error_code=ErrorCode.NONE, error_message="", results=results
     )
 
 

@@ -34,12 +34,14 @@ def update_features(
                 error_message="The update failed for all features since the following feature had an error: "
                 f"Invalid update version {update.max_version_level} for feature {update.feature}. {why}",
             )
-    done = [
-        UpdatableFeatureResult(feature=update.feature, error_code=ErrorCode.NONE, error_message="NONE")
-        for update in request.feature_updates
-    ]
+    done = UpdatableFeatureResult(
+        feature=TRANSACTION_VERSION, error_code=ErrorCode.NONE, error_message="NONE"
+    )
     return UpdateFeaturesResponse(
-        throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, results=done
+        throttle_time_ms=0,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        results=[done] * len(request.feature_updates),
     )
 
 
