@@ -8,7 +8,8 @@ Rules:
 - A batch is *acknowledged* when its topic's promise is kept: durable on this disk where the partition has
   one replica and the durability mode says so, replicated to all in-sync replicas for acks=all. Until then it
   waits in the partition, not in a task.
-- The high watermark moves only here; whoever waits for it (fetches, acknowledgements) is told at once.
+- The high watermark moves only here; whoever waits for it (fetches, acknowledgements) is told at once. Where
+  the promise is this disk it follows what is durable: no consumer gets ahead of a power cut.
 - Where other brokers hold replicas too, `kbroker.partition` says what is committed and who is in sync. What
   else there is to do (following a leader, asking the controller) is up to `Others`.
 - A log that goes offline fails what waits for it with KAFKA_STORAGE_ERROR; other partitions go on.
@@ -443,17 +444,13 @@ class ReplicaManager:
         self.advance_high_watermark(partition, visible_bytes if terms is OF_CLIENTS else LOOK_AGAIN)
         if partition.appends or partition.follower_sessions:
             partition.wake_followers(visible_bytes)
-        partition.has_settled = (
-            log.high_watermark >= log.log_end_offset
-            and log.offline is None
-            and not self._is_durable_on_acknowledgement(partition)
-        )
+        partition.has_settled = log.high_watermark >= log.log_end_offset and log.offline is None
         for (_, _, appended), outcome in zip(staged, outcomes, strict=True):
             appended(outcome)
         partition.has_settled = False
 
     def advance_high_watermark(self, partition: HostedPartition, visible_bytes: int = 0) -> None:
-        """Where the in-sync replicas have come to. With one replica, that is the end of the log."""
+        """To where the in-sync replicas have come, and this disk where that is promised."""
         log, leadership = partition.log, partition.leadership
         end, before = log.log_end_offset, log.high_watermark
         if before >= end:
@@ -470,6 +467,9 @@ class ReplicaManager:
             visible_bytes = LOOK_AGAIN
         elif len(partition.in_sync_replicas) > 1:
             return
+        if end > log.recovery_point and self._promises_durability(partition):
+            self._flusher.request(log, partial(self._synced, partition))
+            end = log.recovery_point
         if end > before:
             log.high_watermark = end
             if partition.waiting_for_replicas:
@@ -480,6 +480,15 @@ class ReplicaManager:
                 partition.wake_followers(LOOK_AGAIN)
             elif partition.follower_sessions:
                 partition.is_news()
+
+    def _synced(self, partition: HostedPartition, error: KafkaError | None) -> None:
+        """The disk has what was appended when this was asked for, or (an error) it may not."""
+        if self.find(partition.topic, partition.index) is not partition:
+            return
+        if error is not None:
+            self._fail_acknowledgements(partition, error)
+        elif partition.leader_id == self._broker_id:
+            self.advance_high_watermark(partition, LOOK_AGAIN)
 
     # -- followers
 
@@ -546,14 +555,16 @@ class ReplicaManager:
     ) -> None:
         """Call `told` once what was just appended is as safe as acks and the durability mode promise."""
         log = partition.log
-        if acks == ALL and log.high_watermark < log.log_end_offset:
+        if log.offline is not None:
+            told(log.offline)
+        elif acks == ALL and log.high_watermark < log.log_end_offset:
             partition.waiting_for_replicas.append((log.log_end_offset, told))
-        elif self._is_durable_on_acknowledgement(partition):
-            if acks != ALL and partition.leadership is not None:
+        elif acks != ALL and self._promises_durability(partition):
+            if partition.leadership is not None:
                 told = partial(self._tell_if_certain, partition, told)
             self._flusher.request(log, told)
         else:
-            told(log.offline)
+            told(None)
 
     def _tell_if_certain(
         self,
@@ -566,7 +577,7 @@ class ReplicaManager:
             error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         told(error)
 
-    def _is_durable_on_acknowledgement(self, partition: HostedPartition) -> bool:
+    def _promises_durability(self, partition: HostedPartition) -> bool:
         if self._durability is Durability.AUTO:
             return len(partition.replicas) == 1
         return self._durability is Durability.ALWAYS
@@ -574,11 +585,7 @@ class ReplicaManager:
     def _acknowledge(self, partition: HostedPartition) -> None:
         waiting = partition.waiting_for_replicas
         while waiting and waiting[0][0] <= partition.log.high_watermark:
-            _, told = waiting.popleft()
-            if self._is_durable_on_acknowledgement(partition):
-                self._flusher.request(partition.log, told)
-            else:
-                told(None)
+            waiting.popleft()[1](None)
 
     def fail_waiting(self, partition: HostedPartition, error: KafkaError) -> None:
         """Tell everyone who waits that it will not come."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -185,6 +186,13 @@ class Hosting:
         context = Context(7, None)
         assert self.obeyed(lambda: leader_and_isr(broker, context, to_lead)).error_code == 0
         assert self.do(lambda: update_metadata(broker, context, to_know)).error_code == 0
+
+    def until_visible(self, partition: HostedPartition, offset: int | None = None) -> None:
+        """Wait until what was appended, or all below `offset`, is durable, so that consumers may read it."""
+        deadline = time.monotonic() + 30
+        while partition.log.high_watermark < (partition.log.log_end_offset if offset is None else offset):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
 
     def counting(self, key: int) -> Counting:
         """How often the handler of an API is asked, from now on."""

@@ -41,6 +41,7 @@ def append(
 ) -> None:
     for data in batches:
         hosting.do(partial(hosting.broker.replicas.append, partition, data, origin=origin))
+    hosting.until_visible(partition)
 
 
 def request(version: int, offset: int, topic: str = "t", **terms: Any) -> FetchRequest:

@@ -306,7 +306,11 @@ def append(hosting: Hosting, data: bytes) -> int:
         hosting.broker.replicas.advance_high_watermark(partition, len(data))
         return outcome.first_offset  # type: ignore[union-attr]
 
-    return hosting.do(run)
+    offset = hosting.do(run)
+    partition = hosting.broker.replicas.leader_of("t", 0)
+    if partition.leadership is None:
+        hosting.until_visible(partition)
+    return offset
 
 
 def test_read_committed_stops_at_the_open_transaction_and_names_the_aborted_ones(hosting: Hosting) -> None:

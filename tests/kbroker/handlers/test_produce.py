@@ -82,13 +82,14 @@ def test_the_broker_sets_offset_and_epoch_and_leaves_the_records_alone(hosting: 
 
 def test_acks_zero_gets_no_reply_and_a_failure_closes_the_connection(hosting: Hosting) -> None:
     """conformance 7"""
-    hosting.host()
+    partition = hosting.host()
     client = hosting.connect()
     client.send(
         client.request(produce_request(("t", 0, batch()), acks=0), ApiKey.PRODUCE, 9, 1),
         client.request(ApiVersionsRequest(), ApiKey.API_VERSIONS, 0, 2),
     )
     client.reply(ApiKey.API_VERSIONS, 0, 2)
+    hosting.until_visible(partition, 1)
     assert len(list(batch_headers(stored(hosting)))) == 1
     client.send(client.request(produce_request(("nowhere", 0, batch()), acks=0), ApiKey.PRODUCE, 9, 3))
     assert client.receive() == b""
