@@ -23,6 +23,8 @@ from typing import NamedTuple
 
 from wire.zigzag import INT_SIZE, longer
 
+_MOST_KEPT_BYTES = 32 * 1024
+"""Of one layout; larger batches have time to make them anew."""
 LEAST_RECORDS = 4
 LEAST_UNEVEN_RECORDS = 32
 """Fewer are faster one by one."""
@@ -74,7 +76,8 @@ class _Layout:
         for_length, columns = self._columns
         if for_length != length:
             columns = [(place, bytes((byte,)) * length) for place, byte in self.constant]
-            self._columns = length, columns
+            if length * len(columns) <= _MOST_KEPT_BYTES:
+                self._columns = length, columns
         return columns
 
     def middle(self) -> _Layout:
@@ -86,7 +89,7 @@ class _Layout:
 
 _layouts: dict[tuple[int, int], _Layout] = {}
 """Those seen last, by the sizes of a record and of its offset delta: batches are like those before them."""
-_MOST_LAYOUTS = 256
+_MOST_LAYOUTS = 64
 
 
 def run_from(data: bytes, start: int, stop: int, index: int, most: int) -> Run | None:

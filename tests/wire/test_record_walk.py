@@ -177,6 +177,21 @@ def test_a_bomb_is_never_held(codec: Codec) -> None:
     assert peak < 2 << 20
 
 
+@pytest.mark.slow
+def test_little_is_remembered_of_what_records_look_like() -> None:
+    """Batches of forty sizes, of many records that are nothing but lengths."""
+    headers = tuple(("", None) for _ in range(20))
+    tracemalloc.start()
+    for size in range(40):
+        data, count = data_of(Record(n, NOW, bytes(size), None, headers) for n in range(1000))
+        assert walked_over(data, count) == (0, False)
+        if size == 0:
+            before = tracemalloc.get_traced_memory()[0]
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert after - before < 1 << 20
+
+
 def test_headers_are_bounded_in_number() -> None:
     """31 million of them fit into 6 KB of zstd."""
     headers = tuple(("", None) for _ in range(1000))
