@@ -58,6 +58,8 @@ CREATE_TOPICS_VERSION = 7
 CONTROLLED_SHUTDOWN_VERSION = 3
 CONTROLLED_SHUTDOWN_S = 10.0
 LAST_ORDERS_S = 2.0
+CLOSE_SESSION_S = 2.0
+"""Clients and logs come next, and whoever stops a container does not wait for long."""
 QUESTIONS: Mapping[type, Callable[[Any, int], events.Question]] = {
     AlterPartitionRequest: events.AlterPartition,
     ControlledShutdownRequest: lambda request, version: events.ControlledShutdown(request),
@@ -120,6 +122,7 @@ class Membership:
             broker.node_id, broker.machine.open_connection, self._whereabouts, self._decide
         )
         self._running: asyncio.Task[None] | None = None
+        self._has_resigned = False
         self._looking: asyncio.TimerHandle | None = None
         self._looked_ms = 0
         self._offline: set[UnifiedLog] = set()
@@ -330,6 +333,9 @@ class Membership:
 
     async def _resign(self) -> None:
         """Give up the registration, and the office. Leaders do not wait for who is not registered."""
+        if self._has_resigned:
+            return
+        self._has_resigned = True
         if self._looking is not None:
             self._looking.cancel()
         if self._running is not None:
@@ -341,7 +347,10 @@ class Membership:
         if self.is_shared:
             self.lease.end()
         self._peers.forget()
-        await self._store.close()
+        closing = asyncio.ensure_future(self._store.close())
+        await asyncio.wait([closing], timeout=CLOSE_SESSION_S)
+        if not closing.done():
+            logger.warning("ZooKeeper does not answer: the session is left to end by itself")
 
     async def leave(self) -> None:
         await self._resign()

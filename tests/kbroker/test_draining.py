@@ -118,3 +118,26 @@ def test_clients_are_told_who_leads_now_by_the_broker_that_they_know(
         del cluster.brokers[1]
 
     run(test, tmp_path, brokers=3)
+
+
+def test_leaders_do_not_wait_for_a_follower_that_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had everything, and might join again as far as they know, until it is not registered any more."""
+    monkeypatch.setattr("kbroker.draining.LINGER_S", 5)
+
+    async def test(cluster: Cluster) -> None:
+        await cluster.create("t", 1, 2, 3)
+        await cluster.create("u", 3, 1, 2)
+        await until(lambda: cluster.isr("t") == {1, 2, 3} == cluster.isr("u"))
+        await cluster.ask(1, produce_request(), 9)
+        stopping = asyncio.create_task(cluster.brokers[3].stop())
+        await until(lambda: 3 not in cluster.brokers[1].metadata.nodes)
+        for _ in range(3):
+            produced = (await cluster.ask(1, produce_request(), 9)).responses[0].partition_responses[0]
+            assert produced.error_code == ErrorCode.NONE
+        assert not stopping.done(), "it still serves its clients"
+        await stopping
+        del cluster.brokers[3]
+
+    run(test, tmp_path, brokers=3, replica_lag_time_max_ms=30_000)
