@@ -57,9 +57,14 @@ class OffLoop:
         self._is_stopping = True
 
     def _go_on(self) -> None:
-        if self._waiting and not self.is_running and not self._is_stopping:
+        while self._waiting and not self.is_running and not self._is_stopping:
+            work = self._waiting.popleft()
             self.is_running = True
-            self._submit(partial(self._in_thread, self._waiting.popleft()))
+            try:
+                self._submit(partial(self._in_thread, work))
+            except Exception as error:  # no thread, no memory: nobody may wait for what never begins
+                self.is_running = False
+                work.done(error)
 
     def _in_thread(self, work: _Work) -> None:
         outcome = _slice(work.steps)

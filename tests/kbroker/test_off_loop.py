@@ -73,3 +73,19 @@ def test_after_stop_one_slice_is_the_last() -> None:
     assert machine.off_loop.is_running
     assert machine.run_all() == 1
     assert (told, outcomes, machine.off_loop.is_running) == (["a0"], [], False)
+
+
+def test_work_for_which_there_is_no_thread_is_told_so_and_the_next_one_may_have_better_luck() -> None:
+    submitted, outcomes = list[Callable[[], object]](), list[object]()
+
+    def submit(call: Callable[[], object]) -> None:
+        if not outcomes:
+            raise RuntimeError("can't start new thread")
+        submitted.append(call)
+
+    off_loop = OffLoop(submit, lambda call: call())
+    off_loop.run(of("a", 1, []), outcomes.append)
+    assert [str(one) for one in outcomes] == ["can't start new thread"]
+    off_loop.run(of("b", 0, []), outcomes.append)
+    submitted.pop()()
+    assert outcomes[1:] == ["b"]
