@@ -31,6 +31,8 @@ MOST_HEADERS = 1_000_000
 
 PATIENCE = 2
 """Twice as many records are read one by one before it is tried again to check some together; then more."""
+REACH, REACH_GROWS = 64, 16
+"""So many records are looked at together at first, then more, so that little is looked at in vain."""
 ANY_SIZE = -1
 """Of the record before, where the next ones may be a run whatever theirs is."""
 
@@ -55,6 +57,7 @@ class RecordWalk:
         "_largest",
         "_least_negative",
         "_patience",
+        "_reach",
         "_uneven_from",
         "count",
         "has_null_key",
@@ -75,6 +78,7 @@ class RecordWalk:
         self._uneven_from = 0
         """From which record on it may be tried to check records of different sizes together."""
         self._patience = PATIENCE
+        self._reach = REACH
 
     @property
     def largest_timestamp_delta(self) -> int:
@@ -142,13 +146,14 @@ class RecordWalk:
 
     def _run(self, data: bytes, start: int, stop: int, index: int, *, is_even: bool) -> Run | None:
         """The records from `start` on that could be checked together."""
-        run, left = None, self.count - index
+        run, most = None, min(self.count - index, self._reach)
         if is_even:
-            run = run_from(data, start, stop, index, min(left, (len(data) - start) // (stop - start)))
+            run = run_from(data, start, stop, index, min(most, (len(data) - start) // (stop - start)))
         if run is None and index >= self._uneven_from:
-            run = uneven_run_from(data, start, stop, index, left)
+            run = uneven_run_from(data, start, stop, index, most)
             self._patience = 2 * self._patience if run is None else PATIENCE
             self._uneven_from = index + (self._patience if run is None else run.length)
+        self._reach = REACH if run is None or run.length < most else REACH_GROWS * self._reach
         if run is None:
             return None
         self._largest = max(self._largest, run.largest)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import wire.record_walk
 from wire.compression import Codec, compress, decompressed
 from wire.errors import WireError
 from wire.record_batch import assembled
@@ -175,6 +178,31 @@ def test_a_bomb_is_never_held(codec: Codec) -> None:
     assert walk.index == 1
     assert looked_at > BOMB_BYTES - 200
     assert peak < 2 << 20
+
+
+@pytest.mark.parametrize("kind", ["pairs", "fours", "wrong after forty"])
+def test_work_done_in_vain_stays_in_proportion(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records that look like runs, and are not for long: counted are those that were put side by side."""
+    looked_at = 0
+
+    def counting(data: bytes, start: int, stop: int, index: int, most: int, of: Callable[..., Any]) -> Any:
+        nonlocal looked_at
+        looked_at += most
+        return of(data, start, stop, index, most)
+
+    for name in ("run_from", "uneven_run_from"):
+        of = getattr(wire.record_walk, name)
+        monkeypatch.setattr(wire.record_walk, name, partial(counting, of=of))
+    sizes = {
+        "pairs": lambda n: n // 2 % 3,
+        "fours": lambda n: n // 4 % 3,
+        "wrong after forty": lambda n: n % 7,
+    }
+    keys = {"pairs": b"", "fours": b"", "wrong after forty": b"k"}
+    rows = (Record(n, NOW, keys[kind] * (n // 40 % 2), bytes(sizes[kind](n))) for n in range(8000))
+    data, count = data_of(rows)
+    assert walked_over(data, count) is not None
+    assert looked_at < 40 * count
 
 
 @pytest.mark.slow
