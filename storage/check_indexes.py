@@ -25,8 +25,8 @@ from storage.indexes import (
     OffsetPosition,
     TimeIndex,
     TimestampOffset,
-    TransactionIndex,
 )
+from storage.transaction_index import TransactionIndex
 from wire.record_batch import BatchHeader
 
 ANY_SIZE = 1 << 31

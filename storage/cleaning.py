@@ -35,10 +35,11 @@ from storage.batch_scan import CHUNK_BYTES, CorruptBatch, checked_batches
 from storage.cleaned_transactions import CleanedTransactions
 from storage.errors import StorageError
 from storage.files import Buffer, Files
-from storage.indexes import MAX_RELATIVE_OFFSET, AbortedTransaction, TransactionIndex
+from storage.indexes import MAX_RELATIVE_OFFSET, AbortedTransaction
 from storage.log_config import LogConfig
 from storage.offset_map import OffsetMap
 from storage.segment import CLEANED, LogSegment
+from storage.transaction_index import TransactionIndex
 from wire.errors import WireError
 from wire.record_batch import BatchHeader
 from wire.record_spans import record_data, record_spans

@@ -34,9 +34,10 @@ from storage.checkpoints import (
 )
 from storage.errors import CorruptFile
 from storage.files import Files, parent
-from storage.indexes import OffsetIndex, TimeIndex, TransactionIndex
+from storage.indexes import OffsetIndex, TimeIndex
 from storage.producer_snapshots import decode_snapshot
 from storage.survey import survey
+from storage.transaction_index import TransactionIndex
 from wire.errors import WireError
 from wire.internal import TABLES, decode_record
 from wire.primitives import uuid_to_text

@@ -29,7 +29,7 @@ from contextlib import suppress
 from struct import Struct
 from typing import Any, ClassVar, NamedTuple
 
-from storage.descriptors import exhausted, is_exhausted
+from storage.descriptors import is_exhausted
 from storage.errors import CorruptIndex
 from storage.files import File, Files, parent
 
@@ -39,10 +39,9 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 NO_TIMESTAMP = -1
 
 _INT32 = Struct(">i")
-_INT64 = Struct(">q")
+INT64 = Struct(">q")
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
-_TRANSACTION_ENTRY = Struct(">hqqqq")
 
 
 class OffsetPosition(NamedTuple):
@@ -68,14 +67,16 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class _Index:
+class EntryFile:
     """A file of fixed-size entries in ascending order, of which the last few may still be in memory."""
 
     __slots__ = (
         "_created",
         "_entries",
         "_file",
+        "_file_size",
         "_files",
+        "_has_written",
         "_page",
         "_page_start",
         "_tail",
@@ -99,6 +100,10 @@ class _Index:
         self._tail = bytearray()
         self._page = b""
         self._page_start = 0
+        self._file_size = -1
+        """Of the file as it is, zeros and all; -1 where there is none, or it was not looked at."""
+        self._has_written = False
+        """Whether something was written and not synced."""
 
     @property
     def entries(self) -> int:
@@ -119,12 +124,17 @@ class _Index:
     def flush(self) -> None:
         """Write buffered entries to the file, creating it. Durable after `sync`."""
         in_file = self.entries - len(self._tail) // self._entry.size
+        if not self._tail and self._file_size == in_file * self._entry.size:
+            return
         file = self._open_for_writing()
         if file.size != in_file * self._entry.size:
             file.truncate(in_file * self._entry.size)
+            self._has_written = True
         if self._tail:
             file.append((self._tail,))
             self._tail = bytearray()
+            self._has_written = True
+        self._file_size = file.size
 
     def flush_if_possible(self) -> None:
         """As `flush`; but while no file can be opened, the entries go on waiting in memory."""
@@ -140,6 +150,7 @@ class _Index:
         Without `name` the caller syncs the directory.
         """
         file = self._file
+        self._has_written = False
         is_new, self._created = self._created, False
         if is_new and name:
             self._files.sync_dir(parent(self.path))
@@ -154,6 +165,13 @@ class _Index:
             file = self._files.open(self.path, read_only=True)
             file.sync()
             file.close()
+
+    def sync_what_was_written(self) -> bool:
+        """As `sync`, of what this process has written; whether the directory is to be synced for the name."""
+        is_new = self._created
+        if is_new or self._has_written:
+            self.sync(name=False)
+        return is_new
 
     def close(self) -> None:
         """Write what is buffered and give the descriptor back; any later use opens the file again.
@@ -177,13 +195,15 @@ class _Index:
         self._release()
         self._tail = bytearray()
         self._entries = 0
+        self._file_size = -1
         if self._files.exists(self.path):
             self._files.remove(self.path)
 
     def _load(self) -> None:
         entries = 0
         if self._files.exists(self.path):
-            entries = self._open().size // self._entry.size
+            self._file_size = self._open().size
+            entries = self._file_size // self._entry.size
             if self._preallocated:
                 entries = self._without_zeros(entries)
         self._entries = entries
@@ -237,6 +257,8 @@ class _Index:
             del self._tail[(entries - in_file) * size :]
         else:
             self._open_for_writing().truncate(entries * size)
+            self._file_size = entries * size
+            self._has_written = True
             self._tail = bytearray()
             self._page = b""
         self._entries = entries
@@ -346,7 +368,7 @@ def _floor_in(entries: bytes | bytearray, target: int, size: int, key: Struct, k
     return low - 1
 
 
-class _BoundedIndex(_Index):
+class _BoundedIndex(EntryFile):
     """An index of offsets relative to a base, with a largest size: the segment rolls when it is reached."""
 
     __slots__ = ("base_offset", "max_entries")
@@ -483,7 +505,7 @@ class TimeIndex(_BoundedIndex):
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry at or below `timestamp`, or (-1, base_offset)."""
-        return self._entry_at(self._floor(timestamp, _INT64, 0))
+        return self._entry_at(self._floor(timestamp, INT64, 0))
 
     def __iter__(self) -> Iterator[TimestampOffset]:
         base_offset = self.base_offset
@@ -510,89 +532,3 @@ class TimeIndex(_BoundedIndex):
 
     def _remember_last(self) -> None:
         self._last_timestamp, self._last_offset = self._entry_at(self._entries - 1)
-
-
-class TransactionIndex(_Index):
-    """The aborted transactions whose marker lies in this segment. There is no file while there is none."""
-
-    __slots__ = ("base_offset", "is_checked")
-
-    _entry = _TRANSACTION_ENTRY
-    _preallocated = False
-    _is_hint = False
-
-    def __init__(self, files: Files, path: str, base_offset: int) -> None:
-        super().__init__(files, path)
-        self.base_offset = base_offset
-        self.is_checked = False
-        """Whether the entries that were in the file have been looked at."""
-
-    def append(self, transaction: AbortedTransaction) -> None:
-        """Written at once. ValueError where the last offset is not larger than the last entry's."""
-        entries = self.entries
-        if entries and self._entry_at(entries - 1).last_offset >= transaction.last_offset:
-            raise ValueError(f"{self.path}: {transaction} does not come after {self._entry_at(entries - 1)}")
-        self._tail += _TRANSACTION_ENTRY.pack(0, *transaction)
-        self._entries += 1
-        self.flush_if_possible()
-
-    def sync(self, *, name: bool = True) -> None:
-        """Not while an entry waits in memory: the owner of the log has to write it first."""
-        if self._tail:
-            raise exhausted(self.path)
-        if self._file is None and not self._entries:
-            return  # there is no file
-        super().sync(name=name)
-
-    def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
-        """Those that overlap [fetch_offset, upper_bound), and whether later segments need not be asked."""
-        found: list[AbortedTransaction] = []
-        for transaction in self._from(self._floor(fetch_offset - 1, _INT64, 18) + 1):
-            if transaction.first_offset < upper_bound:
-                found.append(transaction)
-            if transaction.last_stable_offset >= upper_bound:
-                return found, True
-        return found, False
-
-    def __iter__(self) -> Iterator[AbortedTransaction]:
-        return self._from(0)
-
-    def truncate_to(self, offset: int) -> None:
-        """Drop the transactions whose marker is at or above `offset`."""
-        keep = self._floor(offset - 1, _INT64, 18) + 1
-        if keep < self.entries:
-            self._cut(keep)
-
-    def reset(self) -> None:
-        if self.entries:
-            self._cut(0)
-
-    def flush(self) -> None:
-        """Nothing to do but before the first entry is in the file: appends write."""
-        if self._tail:
-            super().flush()
-
-    def sanity_check(self) -> None:
-        """CorruptIndex where the entries cannot be what was written. A missing file is an empty index."""
-        if not self._files.exists(self.path):
-            return
-        self._check_size()
-        last_offset = self.base_offset - 1
-        for slot, transaction in enumerate(self):
-            if not self._is_possible(transaction) or transaction.last_offset <= last_offset:
-                why = f"{transaction} cannot come after offset {last_offset}"
-                raise CorruptIndex(self.path, why, position=slot * self._entry.size)
-            last_offset = transaction.last_offset
-
-    def _is_possible(self, one: AbortedTransaction) -> bool:
-        fits = 0 <= one.first_offset <= one.last_offset <= self.base_offset + MAX_RELATIVE_OFFSET
-        return fits and one.producer_id >= 0 and 0 <= one.last_stable_offset <= one.last_offset + 1
-
-    def _from(self, slot: int) -> Iterator[AbortedTransaction]:
-        for version, *fields in self._iterate(slot):
-            if version != 0:
-                raise CorruptIndex(self.path, f"an entry has version {version}; 0 is the only one there is")
-            yield AbortedTransaction(*fields)
-
-    def _entry_at(self, slot: int) -> AbortedTransaction:
-        return AbortedTransaction(*self._at(slot)[1:])

@@ -495,9 +495,9 @@ class UnifiedLog:
         active.finish()
         if self.recovery_point < self.log_end_offset or self.unsynced or self.leader_epochs.dirty:
             self.flush()
-        active.sync_indexes()
+        if active.sync_indexes():
+            self.files.sync_dir(self.directory)
         self.producers.take_snapshot()
-        self.files.sync_dir(self.directory)
 
     def release(self) -> None:
         """Close all files, as they are."""

@@ -39,10 +39,10 @@ from storage.indexes import (
     OffsetIndex,
     TimeIndex,
     TimestampOffset,
-    TransactionIndex,
 )
 from storage.log_config import LogConfig
 from storage.producer_state import CompletedTransaction
+from storage.transaction_index import TransactionIndex
 from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD
 
 logger = logging.getLogger(__name__)
@@ -241,10 +241,9 @@ class LogSegment:
         for index in self._indexes():
             index.sync()
 
-    def sync_indexes(self) -> None:
-        """Make them durable, but for their names."""
-        for index in self._indexes():
-            index.sync(name=False)
+    def sync_indexes(self) -> bool:
+        """Make durable what was written to them; whether the directory is to be synced for their names."""
+        return any([index.sync_what_was_written() for index in self._indexes()])
 
     def release(self) -> None:
         """Give the descriptors back; the next use opens the files again."""

@@ -24,8 +24,9 @@ from storage.checkpoints import (
     write_partition_metadata,
 )
 from storage.files import Disk
-from storage.indexes import AbortedTransaction, OffsetIndex, TimeIndex, TransactionIndex
+from storage.indexes import AbortedTransaction, OffsetIndex, TimeIndex
 from storage.leader_epochs import LeaderEpochs
+from storage.transaction_index import TransactionIndex
 from tests.wire.kafka_jars import run_java, server_class_path
 
 PROGRAM = Path(__file__).parent / "java" / "FilesCheck.java"

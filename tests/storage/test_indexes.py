@@ -23,8 +23,8 @@ from storage.indexes import (
     OffsetPosition,
     TimeIndex,
     TimestampOffset,
-    TransactionIndex,
 )
+from storage.transaction_index import TransactionIndex
 from tests.storage.crashes import each_crash
 from tests.storage.simulated_disk import SimulatedDisk
 from tests.storage.simulated_nodes import Outcome
