@@ -31,6 +31,7 @@ from kbroker.coordinators.groups import Groups
 from kbroker.coordinators.key_partition import partition_of
 from kbroker.coordinators.refusals import refused
 from kbroker.coordinators.step import Markers, Record, Reply, Step, TimerKey
+from kbroker.log_limits import LogLimits
 from kbroker.replica_manager import HostedPartition, ReplicaManager
 from kbroker.takeover import Takeover
 from storage.appending import NO_GUARDS, Appended
@@ -46,6 +47,8 @@ LOAD_BYTES_PER_TURN = 1 << 20
 SAFE_YET_MS = 200
 PATIENCE_MS = 30_000
 NO_PRODUCER_ID = -1
+MOST_NOTES = 200
+"""Lines of the log about groups and transactions, before the rest of a minute is counted."""
 RECORD_OVERHEAD = 24
 """At most; beside key and value."""
 
@@ -110,6 +113,12 @@ class Clock(Protocol):
     def call_later_ms(self, delay_ms: int, call: Callable[[], object]) -> Timer: ...
 
 
+class ClockAndLog(Clock, Protocol):
+    """The broker has both."""
+
+    log_limits: LogLimits
+
+
 class Coordinators(Generic[M]):
     """The coordinators of a broker, by partition of their topic."""
 
@@ -117,7 +126,7 @@ class Coordinators(Generic[M]):
         self,
         topic: str,
         replicas: ReplicaManager,
-        clock: Clock,
+        clock: ClockAndLog,
         new_machine: Callable[[], M],
         partitions: Callable[[], int],
         known_partitions: Callable[[], int],
@@ -233,7 +242,7 @@ class GroupCoordinator(Coordinators[Groups]):
     def __init__(
         self,
         replicas: ReplicaManager,
-        clock: Clock,
+        clock: ClockAndLog,
         config: GroupConfig,
         new_member_id: Callable[[str], str],
         partitions: Callable[[], int],
@@ -274,7 +283,7 @@ class Shard(Generic[M]):
         partition: HostedPartition,
         machine: M,
         replicas: ReplicaManager,
-        clock: Clock,
+        clock: ClockAndLog,
         carry_out: Callable[[Shard[M], Markers], object],
         patience_ms: int = PATIENCE_MS,
         when_loaded: Callable[[int], object] = lambda index: None,
@@ -307,7 +316,14 @@ class Shard(Generic[M]):
         if step.records:
             refused, error = self._append(step, transaction)
             if error is not None:
-                logger.warning("%s refused %d records: %s", self.partition, len(refused), error)
+                self._clock.log_limits.warning(
+                    logger,
+                    ("refused", self._topic, error.code),
+                    "%s refused %d records: %s",
+                    self.partition,
+                    len(refused),
+                    error,
+                )
                 step = self.machine.refused(step.of(refused), error.code, self._clock.now_ms())
         self._follow(step)
 
@@ -321,7 +337,7 @@ class Shard(Generic[M]):
     def _follow(self, step: Step) -> None:
         """Everything about a Step but its records."""
         for note in step.notes:
-            logger.info("%s", note)
+            self._clock.log_limits.log(logger, logging.INFO, "coordinators", "%s", note, in_full=MOST_NOTES)
         self._set_timers(step)
         if step.replies:
             self._reply(step.replies)

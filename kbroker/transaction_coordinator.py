@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from kbroker.cluster_features import FIRST_EPOCH
 from kbroker.context import Parked
-from kbroker.coordinator_runtime import Clock, Coordinators, Shard
+from kbroker.coordinator_runtime import ClockAndLog, Coordinators, Shard
 from kbroker.coordinators.step import Step
 from kbroker.coordinators.transactions import TransactionConfig, Transactions
 from kbroker.inter_broker import Send
@@ -39,7 +39,7 @@ class Surroundings(NamedTuple):
 
     replicas: ReplicaManager
     metadata: MetadataCache
-    clock: Clock
+    clock: ClockAndLog
     send: Send
     next_producer_id: Callable[[Callable[[int], object]], object]
     partitions: Callable[[], int]

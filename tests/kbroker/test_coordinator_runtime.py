@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from kbroker.coordinators.offsets import Place
 from kbroker.coordinators.step import Markers
 from kbroker.coordinators.transaction import State, Transaction
 from kbroker.coordinators.transactions import COMPLETE_AGAIN_MS, TransactionConfig, Transactions
+from kbroker.log_limits import LogLimits
 from storage.appending import Appended
 from storage.log_config import LogConfig
 from wire.api.end_txn import EndTxnRequest
@@ -29,6 +31,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 1_000
+        self.log_limits = LogLimits(self.now_ms)
         self.due: list[tuple[int, Callable[[], object]]] = []
         self.waiting: list[Told] = []
         self.carried_out: list[Markers] = []
@@ -147,6 +150,15 @@ def test_a_decision_that_cannot_be_appended_is_not_carried_out(world: World) -> 
     world.promise()
     assert code(parked) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert not world.carried_out
+
+
+def test_decisions_that_cannot_be_appended_by_the_hundred_are_one_line_of_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.refusal = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    for _ in range(300):
+        world.decide()
+    assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
 
 
 def test_a_decision_is_left_to_the_next_leader(world: World) -> None:
