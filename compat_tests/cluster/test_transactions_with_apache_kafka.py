@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from compat_tests.cluster.test_with_apache_kafka import KAFKA, KBROKER, PROPERTIES, WHY_NOT, Mixed
 from compat_tests.java import launch
 from compat_tests.transactions.test_java_copier import COUNT, PATIENCE_S, started
+from kbroker.coordinators.key_partition import partition_of
 from tests import zookeeper
 from tests.kbroker.speaker import Speaker
 from wire.api import ApiKey
@@ -112,3 +113,29 @@ def test_copies_are_made_exactly_once_while_both_are_killed(mixed: Mixed, versio
         copier.communicate()
     assert copied(mixed, "kafkas") == list(range(COUNT))
     assert features(mixed.kbroker.address) == features(mixed.kafka.bootstrap)
+
+
+def test_every_coordinator_reaches_every_leader(mixed: Mixed) -> None:
+    """Ids of every partition of `__transaction_state`, and partitions that either broker leads."""
+    mixed.start_kafka()
+    mixed.start_kbroker()
+    mixed.create()
+    coordinators = set()
+    for number in range(12):
+        name = f"writer {number * number}"
+        coordinators.add(partition_of(name, 6))
+        producer: Any = KafkaProducer(bootstrap_servers=mixed.bootstrap, transactional_id=name)
+        producer.init_transactions()
+        for is_commit in (True, False):
+            producer.begin_transaction()
+            for topic in ("kafkas", "ours"):
+                producer.send(topic, b"%d" % (number if is_commit else -1), partition=0)
+            if is_commit:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+        producer.close()
+    assert coordinators == set(range(6))
+    for topic in ("kafkas", "ours"):
+        mixed.until_true(lambda topic=topic: len(copied(mixed, topic)) == 12)  # type: ignore[misc]
+        assert copied(mixed, topic) == list(range(12))
