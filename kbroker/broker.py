@@ -53,7 +53,7 @@ from kbroker.replica_manager import Durability, HostedPartition, ReplicaManager
 from kbroker.replication_quota import ReplicationQuota, is_listed
 from kbroker.settings import Settings, group_config, intervals, produce_rules, transaction_config
 from kbroker.slices import Slices
-from kbroker.stopping import CLOSE_S, LEAVE_S, STOP_S, cancel, leave_within, wait_while
+from kbroker.stopping import CLOSE_S, LAST_S, LEAVE_S, STOP_S, cancel, leave_within, wait_while
 from kbroker.topic_changes import TopicChanges
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
 from kbroker.turns import Turns
@@ -382,7 +382,7 @@ class Broker:
         self.off_loop.stop()
         await wait_while(self._threads_are_busy, lambda: end_s - CLOSE_S - self.steady_s())
         self.replicas.stop()
-        self.logs.close(self.broker_epoch, lambda: end_s - self.steady_s())
+        self.logs.close(self.broker_epoch, lambda: end_s - LAST_S - self.steady_s())
         self.machine.stop(max(0.0, end_s - self.steady_s()))
 
     def _threads_are_busy(self) -> bool:

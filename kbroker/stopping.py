@@ -15,6 +15,8 @@ STOP_S = 30.0
 """All of it, once leadership was moved away."""
 CLOSE_S = 10.0
 """The part of it that is kept for closing the logs."""
+LAST_S = 2.0
+"""The part of that for the last words of each directory."""
 LEAVE_S = 5.0
 """For leaving the cluster, and for tasks that were cancelled."""
 LOOK_AGAIN_S = 0.001

@@ -60,5 +60,5 @@ class Threads:
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
-            thread.join(timeout_s)
+            thread.join(timeout_s / len(self._threads))
         return not any(thread.is_alive() for thread in self._threads)

@@ -59,6 +59,8 @@ PROGRESS_LOGS = 1000
 CLOSERS = 4
 """Threads that close logs side by side."""
 FOREVER_S = 1e9
+LAST_WORD_S = 1.0
+"""For the checkpoints of a directory, and for saying what was not closed, when the time is over."""
 
 
 class Submit(Protocol):
@@ -534,7 +536,7 @@ class LogManager:
             self._submit_or_run(partial(self._close_directory, directory, broker_epoch))
             for directory in self.directories
         ]
-        _wait_for(ending, time_left_s)
+        _wait_for(ending, lambda: max(LAST_WORD_S, time_left_s()))
 
     def _close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
         left = sum(not log.is_closed for log in directory.logs.values())

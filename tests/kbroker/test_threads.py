@@ -75,3 +75,18 @@ def test_a_thread_that_hangs_is_not_waited_for() -> None:
     assert not threads.stop(0)
     released.set()
     assert future.result(WAIT_S)
+
+
+def test_several_threads_that_hang_are_not_waited_for_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = Threads(4, "test")
+    released = threading.Event()
+    futures = [threads.submit(lambda: released.wait(WAIT_S)) for _ in range(4)]
+    waited: list[float] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "join", lambda thread, timeout: waited.append(timeout))
+        assert not threads.stop(20)
+    assert sum(waited) == 20
+    released.set()
+    assert all(future.result(WAIT_S) for future in futures)

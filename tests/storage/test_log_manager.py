@@ -456,3 +456,19 @@ def test_cutting_a_log_lowers_its_recovery_point_durably(disk: SimulatedDisk) ->
     manager.truncate_fully_and_start_at(B, 100, 0)
     assert offsets(disk, RECOVERY_POINTS) == {A: 4, B: 100}
     assert offsets(disk, LOG_START_OFFSETS)[B] == 100
+
+
+def test_logs_that_are_not_closed_in_time_are_said_and_recovered(
+    disk: SimulatedDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a note that all is clean; the checkpoints are written."""
+    manager = started(disk)
+    fill(manager.create(A, 0, TOPIC_ID), 3)
+    fill(manager.create(B, 0, TOPIC_ID), 3)
+    looks = iter([1.0, 0.0])
+    manager.close(time_left_s=lambda: next(looks, 0.0))
+    assert "1 of 2 logs in /log could not be closed; the next start will recover them" in caplog.messages
+    assert not disk.exists(f"/log/{CLEAN_SHUTDOWN}")
+    assert offsets(disk, RECOVERY_POINTS) == {A: 3, B: 0}
+    disk.kill()
+    assert [log.log_end_offset for log in started(disk)] == [3, 3]
