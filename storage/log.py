@@ -373,9 +373,10 @@ class UnifiedLog:
         return Flush(self.log_end_offset, self.generation, tuple(targets))
 
     def finish_flush(self, flush: Flush) -> None:
-        """It was run without an error."""
+        """It was run without an error. Where the log went offline meanwhile, epochs were not written."""
         self._flushes_running -= 1
-        if flush.generation == self.generation and flush.offset > self.recovery_point:
+        is_whole = self.offline is None and flush.generation == self.generation
+        if is_whole and flush.offset > self.recovery_point:
             self.recovery_point = flush.offset
 
     def abandon_flush(self, flush: Flush, error: BaseException) -> BaseException:

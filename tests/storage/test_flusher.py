@@ -148,6 +148,21 @@ def test_a_log_that_went_offline_while_it_waited_is_not_synced(disk: SimulatedDi
     assert waiting.told == [third.offline]
 
 
+def test_a_log_that_went_offline_while_it_was_synced_may_lack_its_epochs(
+    disk: SimulatedDisk, threads: Threads
+) -> None:
+    """Found by seed 161 of the simulation: recovery began behind an epoch that the file did not have."""
+    [log] = logs(disk, 1)
+    log.assign_leader_epoch(7)
+    fill(log, 1, epoch=7)
+    waiting, before = Waiting(), log.recovery_point
+    threads.flusher.request(log, waiting)
+    log.fail(OSError(errno.EIO, "a read that failed"))
+    threads.run()
+    assert log.recovery_point == before
+    assert waiting.told == [log.offline]
+
+
 def test_who_waits_for_what_is_cut_off_is_not_left_waiting(disk: SimulatedDisk, threads: Threads) -> None:
     (log,) = logs(disk, 1)
     fill(log, 9)
