@@ -29,9 +29,10 @@ LARGE_REPLY_ELEMENTS = 1000
 
 COSTS: Mapping[int, int] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: 4,
+    ApiKey.DELETE_TOPICS: 2,
     ApiKey.FETCH: 4,
     ApiKey.LEAVE_GROUP: 4,
-    ApiKey.OFFSET_DELETE: 4,
+    ApiKey.OFFSET_DELETE: 20,
     ApiKey.PRODUCE: 5,
 }
 """What an element costs where some of its work is not done in slices; 1 elsewhere."""

@@ -8,6 +8,7 @@ Two sorts of elements: such as the broker knows nothing of, and such as it has i
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +20,9 @@ from kbroker.commands.start import join, make_broker
 from kbroker.configuration.layers import Configuration
 from kbroker.context import Context, HangUp, Parked
 from kbroker.handlers import HANDLERS
+from kbroker.large_messages import most_elements
 from kbroker.listeners import Listeners
-from tests.kbroker.harness import WAIT_S
+from tests.kbroker.harness import WAIT_S, RawClient
 from tests.steps import Steps
 from tests.wire.random_messages import is_present
 from wire.api import ApiKey, api
@@ -38,6 +40,8 @@ MORE = 1.3
 """By how much growth may exceed that of the elements."""
 MOST_OF_AN_ELEMENT = 1000
 """Steps, in the smallest request."""
+MOST_OF_A_TURN = 400_000
+"""Steps in one callback of the event loop: less than 100 ms where nobody counts them."""
 NOISE = 20_000
 """Steps that the broker takes meanwhile for other reasons."""
 
@@ -273,3 +277,50 @@ def test_steps_grow_with_the_elements(runner: asyncio.Runner, broker: Broker, ca
     least = runner.run(steps(broker, case, SIZES[0], most))
     for size in SIZES[1:]:
         runner.run(steps(broker, case, size, MORE * least * size / SIZES[0] + NOISE))
+
+
+class Turns:
+    """Counts the steps of each callback of the event loop."""
+
+    def __init__(self) -> None:
+        self.most = 0
+
+    def __enter__(self) -> Turns:
+        run = self._run = asyncio.events.Handle._run
+
+        def counted(handle: asyncio.events.Handle) -> None:
+            with Steps() as steps:
+                run(handle)
+            self.most = max(self.most, steps.number)
+
+        asyncio.events.Handle._run = counted  # type: ignore[method-assign, assignment]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.events.Handle._run = self._run  # type: ignore[method-assign]
+
+
+async def asked_over_a_socket(broker: Broker, case: Case, size: int) -> int:
+    """The steps of the longest callback until the reply has come, or the connection is closed."""
+    request = built(api(case.key).request, case, size, case.path)
+    reader, writer = await asyncio.open_connection(*broker.listeners.first)
+    body = RawClient.request(request, case.key, case.version)
+    await asyncio.sleep(0)
+    with Turns() as turns:
+        writer.write(struct.pack(">i", len(body)) + body)
+        try:
+            (expected,) = struct.unpack(">i", await asyncio.wait_for(reader.readexactly(4), WAIT_S))
+            while expected > 0:
+                expected -= len(await reader.read(1 << 16)) or expected
+        except asyncio.IncompleteReadError:
+            pass
+    writer.close()
+    return turns.most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", list(cases()), ids=str)
+def test_no_request_holds_the_loop_for_long(runner: asyncio.Runner, broker: Broker, case: Case) -> None:
+    """Nearly as many elements as are allowed, most of which have another one in them."""
+    size = most_elements(case.key, 100_000) * 3 // 10
+    assert runner.run(asked_over_a_socket(broker, case, size)) < MOST_OF_A_TURN
