@@ -91,14 +91,17 @@ def welcome(plan: Plan, come: Iterable[int]) -> None:
     deletion.replicas_back(plan, come)
 
 
-def shared_with_others(state: ClusterState, broker_id: int) -> list[TopicPartition]:
-    """The partitions that somebody else may lead when this broker stops; those that it leads come first."""
+def shared_with_others(
+    state: ClusterState, broker_id: int
+) -> tuple[list[TopicPartition], list[TopicPartition]]:
+    """The partitions that a broker leads, and those that it follows, where others have replicas as well."""
     shared = [
         partition
         for partition in state.partitions_on([broker_id])
         if len(state.assignment(partition).replicas) > 1 and partition.topic not in state.deletions
     ]
-    return sorted(shared, key=lambda partition: not _leads(state, partition, broker_id))
+    led = [partition for partition in shared if _leads(state, partition, broker_id)]
+    return led, [partition for partition in shared if not _leads(state, partition, broker_id)]
 
 
 def shut_down(
@@ -112,8 +115,10 @@ def shut_down(
     if -1 < request.broker_epoch < broker.epoch:
         raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
     state.shutting_down[broker_id] = None
-    shared = shared_with_others(state, broker_id) if partitions is None else partitions
-    shared = [one for one in shared if state.has(one) and one.topic not in state.deletions]
+    if partitions is None:
+        led, followed = shared_with_others(state, broker_id)
+        partitions = led + followed
+    shared = [one for one in partitions if state.has(one) and one.topic not in state.deletions]
     for partition in shared:
         _leave(plan, partition, broker_id)
     plan.batch.update(shared)

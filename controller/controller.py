@@ -47,7 +47,7 @@ from controller.reading import ChangedTopic, Part, Reader
 from controller.refusals import refusal
 from controller.requests import ControlRequest
 from controller.rules import Rules
-from controller.state import ClusterState, Entity, EntityConfig, EntityType
+from controller.state import ClusterState, Entity, EntityConfig, EntityType, TopicPartition
 from controller.transitions import step_in_slices
 from controller.znodes import CONFIG_CHANGE_PREFIX, DEFAULT_ENTITY, BrokerRegistration
 from wire.api.controlled_shutdown import ControlledShutdownResponse
@@ -284,10 +284,10 @@ class Controller:
     async def _shut_down(self, question: events.ControlledShutdown) -> ControlledShutdownResponse:
         """Some partitions at a time: these get new leaders while the others still have their old one."""
         state, broker_id = self._state, question.request.broker_id
-        shared = [] if state is None else brokers.shared_with_others(state, broker_id)
+        led, followed = ([], []) if state is None else brokers.shared_with_others(state, broker_id)
+        groups = [*cut(led, HANDED_OVER_AT_ONCE), *cut(followed, MOST_OPERATIONS)]
         response = ControlledShutdownResponse(error_code=ErrorCode.NONE, remaining_partitions=[])
-        for begin in range(0, max(len(shared), 1), HANDED_OVER_AT_ONCE):
-            some = shared[begin : begin + HANDED_OVER_AT_ONCE]
+        for some in groups or [[]]:
             reply = await self._perform(question._replace(partitions=some))
             if isinstance(reply, ControlledShutdownResponse):
                 response.remaining_partitions += reply.remaining_partitions
@@ -474,6 +474,10 @@ class Controller:
         if self._absence_check is not None:
             self._absence_check.cancel()
             self._absence_check = None
+
+
+def cut(partitions: list[TopicPartition], size: int) -> list[list[TopicPartition]]:
+    return [partitions[begin : begin + size] for begin in range(0, len(partitions), size)]
 
 
 def packed(writes: Iterable[tuple[Operation, ...]]) -> Iterator[list[Operation]]:

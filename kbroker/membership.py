@@ -58,6 +58,8 @@ CREATE_TOPICS_VERSION = 7
 CONTROLLED_SHUTDOWN_VERSION = 3
 CONTROLLED_SHUTDOWN_S = 10.0
 LAST_ORDERS_S = 2.0
+LAST_STOPS_S = 0.5
+"""Kafka's leaders wait for a follower that has been stopped until it is not registered any more."""
 CLOSE_SESSION_S = 2.0
 """Clients and logs come next, and whoever stops a container does not wait for long."""
 QUESTIONS: Mapping[type, Callable[[Any, int], events.Question]] = {
@@ -284,11 +286,9 @@ class Membership:
         replicas.others = replicas.others._replace(follow=lambda partition: None)  # it is not worth a start
         has_moved = await self._hand_over(values)
         if has_moved:
+            await self._last_orders(LAST_ORDERS_S, lambda: any(one.leader_id == node_id for one in led))
             await self._last_orders(
-                lambda: (
-                    any(one.leader_id == node_id for one in led)
-                    or any(replicas.find(one.topic, one.index) is one for one in followed)
-                )
+                LAST_STOPS_S, lambda: any(replicas.find(one.topic, one.index) is one for one in followed)
             )
         await self._resign()
         return has_moved and bool(led)
@@ -321,13 +321,10 @@ class Membership:
                 return True
         return False
 
-    async def _last_orders(self, is_waiting: Callable[[], bool]) -> None:
-        """Be told what was decided, and tell the others where the controller is here.
-
-        A leader waits for a follower that has not been told to stop, and is thought to be about to join.
-        """
+    async def _last_orders(self, timeout_s: float, is_waiting: Callable[[], bool]) -> None:
+        """Be told what was decided, and tell the others where the controller is here."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(LAST_ORDERS_S):
+            async with asyncio.timeout(timeout_s):
                 while is_waiting() or not self._peers.is_idle:  # noqa: ASYNC110 -- they are on their way
                     await asyncio.sleep(LOOK_AGAIN_S)
 

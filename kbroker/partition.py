@@ -114,8 +114,11 @@ class Leadership:
         """The controller has said who holds the partition; `is_new` if in a new leader epoch."""
         others = [replica for replica in replicas if replica != self._broker_id]
         self.followers = {replica: self.followers.get(replica, Follower()) for replica in others}
-        self.isr = tuple(isr)
+        before, self.isr = self.isr, tuple(isr)
         self.proposed = None
+        for replica in others:
+            if replica in before and replica not in self.isr:
+                self.followers[replica].reset(now_ms, in_sync=False)  # it stops, or is taken for dead
         if is_new:
             self.epoch_start_offset = log_end_offset
             for replica, follower in self.followers.items():

@@ -67,6 +67,19 @@ def test_one_who_is_about_to_join_is_waited_for() -> None:
     assert watermark(leader, 0, 10, now_ms=2 + LAG_MS) == 8
 
 
+def test_one_whom_the_controller_has_taken_out_is_not_waited_for_until_it_fetches_again() -> None:
+    """It stops, and had everything a moment ago: records would wait until it is not registered any more."""
+    leader = leadership()
+    for follower in (2, 3):
+        leader.fetched(follower, 5, 5, 1)
+    leader.ordered((1, 2, 3), (1, 2), 5, 2, is_new=False)
+    leader.fetched(2, 8, 8, 3)
+    assert watermark(leader, 5, 8, now_ms=3) == 8
+    leader.fetched(3, 8, 8, 4)
+    leader.fetched(2, 9, 9, 5)
+    assert watermark(leader, 8, 9, now_ms=5) == 8, "it is about to join"
+
+
 def test_one_who_is_about_to_leave_is_waited_for() -> None:
     leader = leadership(1, 2)
     leader.fetched(2, 3, 10, 1)
