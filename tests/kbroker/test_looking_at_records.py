@@ -32,7 +32,6 @@ from wire.records import (
     BatchHeader,
     Buffer,
     Record,
-    batch_headers,
     build_batch,
     records,
 )
@@ -372,12 +371,12 @@ def test_a_leader_that_resigned_meanwhile_appends_nothing(hosting: Hosting) -> N
 
 def test_without_acks_a_refusal_closes_the_connection(hosting: Hosting) -> None:
     """conformance 7"""
-    hosting.host()
+    partition = hosting.host()
     client = hosting.connect()
     junk = compress(Codec.ZSTD, bytes(3 * MOST_ON_LOOP))
     send(client, batch(), with_records(junk, Codec.ZSTD, 1), batch(), acks=0)
     assert client.receive() == b""
-    assert [header.count for _, header in batch_headers(stored(hosting))] == [1]
+    assert hosting.do(lambda: partition.log.log_end_offset) == 1
 
 
 def test_a_client_that_left_meanwhile_harms_nobody(hosting: Hosting) -> None:
@@ -389,7 +388,6 @@ def test_a_client_that_left_meanwhile_harms_nobody(hosting: Hosting) -> None:
     until(lambda: not hosting.do(lambda: hosting.broker.connections.held_bytes))
     busy.free()
     until(lambda: hosting.do(lambda: partition.log.log_end_offset) == 1)
-    assert len(list(batch_headers(stored(hosting)))) == 1
 
 
 def test_a_broker_stops_while_records_wait_to_be_looked_at(hosting: Hosting) -> None:
