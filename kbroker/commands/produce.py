@@ -146,7 +146,10 @@ def read(descriptor: int, producer: Producer) -> bytes:
     with suppress(OSError):  # a kind of file that cannot be waited for
         if not select.select([descriptor], [], [], 0)[0]:
             producer.flush()
-    return os.read(descriptor, READ_BYTES)
+    try:
+        return os.read(descriptor, READ_BYTES)
+    except OSError as error:
+        raise ClientError(f"cannot read the lines: {error.strerror}") from None
 
 
 def parsed(text: bytes, defaults: Line, separator: bytes, *, as_json: bool) -> Line:

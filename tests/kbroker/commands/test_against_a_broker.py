@@ -282,6 +282,8 @@ def test_lines_of_stdin_and_of_a_file_are_records(
     )
     missing = kbroker("produce", "lines", "--file", str(tmp_path / "no"), status=1)
     assert missing.err == f"kbroker: {tmp_path}/no: No such file or directory\n"
+    directory = kbroker("produce", "lines", "--file", str(tmp_path), status=1)
+    assert directory.err == "kbroker: cannot read the lines: Is a directory\n"
 
 
 def test_json_out_is_json_in(kbroker: Run, broker: Broker, stdin: Callable[[str], None]) -> None:
