@@ -30,6 +30,7 @@ from controller.metadata_store import Create, MetadataStore, NoNode, Operation, 
 from controller.producer_ids import BLOCK_SIZE
 from controller.state import EntityType, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from controller.znodes import Config, PartitionState, ProducerIdBlock, Topic
+from kbroker.terminal import count
 from storage.batch_scan import CorruptBatch, batches
 from storage.checkpoints import LOCK, read_meta_properties, read_partition_metadata
 from storage.files import Files
@@ -82,7 +83,7 @@ def rebuild(files: Files, directories: Sequence[str], progress: Callable[[str], 
             stack.callback(files.lock(f"{directory}/{LOCK}").release)
         topics = topics_in(target)
         if topics:
-            raise CannotRebuild(f"{target} can be read, and has {topics} topics; it is left alone")
+            raise CannotRebuild(f"{target} can be read, and has {count(topics, 'topic')}; it is left alone")
         found = survey(files, directories, progress)
         if not found.topics:
             raise CannotRebuild(f"there are no logs in {', '.join(directories)}")

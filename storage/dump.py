@@ -73,7 +73,7 @@ def _dump_of(files: Files, path: str, with_records: bool) -> Callable[[], Iterat
         return partial(_segment, files, path, with_records)
     match = SEGMENT_FILE.fullmatch(name)
     if match is None:
-        raise ValueError(f"{path} is not named like a file of a data directory")
+        raise ValueError(f"{path} is not named like a segment, an index, a snapshot or a checkpoint")
     base_offset = int(match[1])
     if match[2] == "log":
         return partial(_segment, files, path, with_records)

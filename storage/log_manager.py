@@ -196,7 +196,7 @@ class LogManager:
                 else:
                     logger.warning("%s is left as it is", path)
             else:
-                logger.warning("%s is no directory of a log", path)
+                logger.warning("%s is not the directory of a partition: it is left alone", path)
         return found
 
     def _open(

@@ -185,7 +185,7 @@ def test_files_on_their_way_out_or_in_are_shown_like_others(disk: SimulatedDisk,
 
 
 def test_a_file_of_another_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="not named like a file of a data directory"):
+    with pytest.raises(ValueError, match="not named like a segment, an index, a snapshot or a checkpoint"):
         next(dump_file(Disk(), "notes.txt"))
 
 

@@ -61,7 +61,7 @@ def test_one_file_that_cannot_be_dumped_does_not_stop_the_others(
     out, err = capsys.readouterr()
     assert err.splitlines() == [
         f"kbroker: {missing}: No such file or directory",
-        f"kbroker: {other} is not named like a file of a data directory",
+        f"kbroker: {other} is not named like a segment, an index, a snapshot or a checkpoint",
     ]
     assert "base_offset: 0" in out
 
