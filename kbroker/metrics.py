@@ -132,7 +132,7 @@ DESCRIPTIONS = {
     "kbroker_transactions": Description(GAUGE, "Transactional ids coordinated here.", ("state",)),
     "kbroker_fsync_duration_seconds": Description(HISTOGRAM, "How long the disk took to make data durable."),
     "kbroker_event_loop_delay_seconds": Description(
-        HISTOGRAM, "How late the event loop called a timer, looked at ten times a second."
+        HISTOGRAM, "How late the event loop is, sampled ten times a second."
     ),
     "kbroker_log_directory_bytes": Description(
         GAUGE, "Bytes of all logs in a data directory.", ("directory",)

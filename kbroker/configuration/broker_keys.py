@@ -136,7 +136,7 @@ class BrokerConfig:
         doc="What unfinished requests hold together at most, before reading pauses; below 1, our own limit.",
     )
     kbroker_queued_max_request_bytes: int64 = key(
-        default=256 << 20, at_least=1, doc="The same, where queued.max.request.bytes sets no limit."
+        default=256 << 20, at_least=1, doc="The limit where queued.max.request.bytes sets none."
     )
     kbroker_request_min_bytes_per_second: int32 = key(
         default=1000,
@@ -565,7 +565,7 @@ class BrokerConfig:
         doc="How much the broker's own log says.",
     )
     kbroker_log_format: string = key(
-        default="plain", choices=("plain", "json"), flag="--log-format", doc="How it says it, line by line."
+        default="plain", choices=("plain", "json"), flag="--log-format", doc="Plain lines, or JSON objects."
     )
 
     @property
