@@ -11,6 +11,8 @@ Rules:
 - At most `AT_ONCE` works go on after that: what they build is what large requests cost in memory. The others
   wait, in the order in which they came. Whoever asks for work keeps what it is made from, and counts
   it (`kbroker.connection_limits`).
+- What is asked for when an outcome is told is about that outcome, and takes its work's place: a request that
+  was decoded is handled, and its reply is encoded, before the next request is decoded.
 - The garbage collector waits for the end of a slice. It would look for cycles after every few hundred objects
   that are made, among all objects of the broker now and then, and messages have none.
 - Work that nobody wants any more is neither begun nor continued.
@@ -54,13 +56,16 @@ class Slices:
         self._begun: deque[_Asked] = deque()
         self._waiting: deque[_Asked] = deque()
         self._is_scheduled = False
+        self._has_place = False
+        """Whether a work that went on is over, and nothing has taken its place."""
 
     def take(self, work: Work, told: Told, is_wanted: Callable[[], bool] | None = None) -> None:
         """Do it; `told` gets the outcome, which may be an exception, perhaps before this returns."""
         asked = _Asked(work, told, is_wanted)
         is_busy = self._begun or self._waiting
         if not self._advance(asked, SHORT_SLICE_S if is_busy else SLICE_S):
-            self._waiting.append(asked)
+            (self._begun if self._has_place else self._waiting).append(asked)
+            self._has_place = False
             self._schedule()
 
     def stop(self) -> None:
@@ -84,10 +89,13 @@ class Slices:
             return
         asked = self._begun.popleft()
         self._schedule()
-        if not self._advance(asked):
-            self._begun.append(asked)
+        try:
+            if not self._advance(asked, has_place=True):
+                self._begun.append(asked)
+        finally:
+            self._has_place = False
 
-    def _advance(self, asked: _Asked, lasting_s: float = SLICE_S) -> bool:
+    def _advance(self, asked: _Asked, lasting_s: float = SLICE_S, *, has_place: bool = False) -> bool:
         """Whether the work is over after one more slice."""
         if not asked.is_wanted():
             asked.work.close()
@@ -109,5 +117,6 @@ class Slices:
         finally:
             if collects:
                 gc.enable()
+        self._has_place |= has_place
         asked.told(outcome)
         return True

@@ -94,6 +94,28 @@ def test_only_some_works_go_on(world: World) -> None:
     assert {str(one) for one in world.done[:AT_ONCE]} == {str(number) for number in range(AT_ONCE)}
 
 
+def test_what_was_decoded_is_handled_and_answered_before_more_is_decoded(world: World) -> None:
+    """What a work has built is held until what follows from it is over, which may be asked for in its slice."""
+    built: set[str] = set()
+    most_built = 0
+
+    def then(name: str, *stages: int) -> None:
+        nonlocal most_built
+        if not stages:
+            built.remove(name)
+            world.done.append(name)
+            return
+        first, *others = stages
+        world.slices.take(world.work(name, first), lambda _: (built.add(name), then(name, *others)))
+        most_built = max(most_built, len(built))
+
+    for number in range(5 * AT_ONCE):
+        then(str(number), 100, 5, 100)
+    world.run()
+    assert len(world.done) == 5 * AT_ONCE
+    assert most_built <= AT_ONCE
+
+
 def test_an_exception_is_an_outcome_and_ends_no_other_work(world: World) -> None:
     error = ValueError("bad")
     world.take("a", 100, error)
