@@ -102,6 +102,8 @@ class Flusher:
     def _begin(self, logs: Iterable[UnifiedLog]) -> None:
         flushes = []
         for log in logs:
+            if log not in self._queue or log in self._running:
+                continue  # who was told of another one has asked for this one, and it was begun
             del self._queue[log]
             try:
                 flushes.append((log, log.begin_flush()))
@@ -118,20 +120,19 @@ class Flusher:
         except Exception as error:
             why = f"cannot be synced now: {error or type(error).__name__}"
             logger.error("%d logs %s", len(job.flushes), why)
-            self._forget(job)
+            self._jobs.remove(job)
             for log, flush in job.flushes:
                 log.postpone_flush(flush)
+                self._running.remove(log)
                 self._tell_all(log, StorageError(log.directory, why))
 
-    def _forget(self, job: _Job) -> None:
-        self._jobs.remove(job)
-        self._running.difference_update(log for log, _ in job.flushes)
-
     def _finish(self, job: _Job) -> None:
+        """Who is told of one log may ask for another, which must not begin before its flush has been finished."""
         if job not in self._jobs:
             return
-        self._forget(job)
+        self._jobs.remove(job)
         for (log, flush), error in zip(job.flushes, job.outcomes, strict=True):
+            self._running.remove(log)
             if error is None:
                 log.finish_flush(flush)
                 self._answer(log)

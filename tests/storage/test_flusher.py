@@ -281,3 +281,49 @@ def test_a_sync_that_found_no_descriptor_was_not_tried(disk: SimulatedDisk, thre
     threads.run()
     assert (waiting.told[1:], log.recovery_point) == ([None], 1)
     assert disk.durable_contents(f"{log.directory}/partition.metadata") is not None
+
+
+# -- who is told of one log, and asks for another at once
+
+
+def test_a_flush_does_not_begin_before_the_last_one_of_its_log_was_finished(
+    disk: SimulatedDisk, threads: Threads
+) -> None:
+    """What the last one could not sync, and gives back, would be missing in it."""
+    busy, first, second = logs(disk, 3)
+    begun: list[int] = []
+
+    def ask_for_second(error: StorageError | None) -> None:
+        assert second.is_being_flushed
+        fill(second, 1)
+        threads.flusher.request(second)
+        begun.append(len(threads.submitted))
+
+    flusher = threads.flusher = Flusher(threads.submitted.append, threads.finished.append, parallel=1)
+    flusher.request(busy)
+    flusher.request(first, ask_for_second)
+    flusher.request(second)
+    threads.run()
+    threads.run()
+    assert begun == [0]
+    threads.run()
+    assert (second.recovery_point, flusher.is_idle) == (2, True)
+
+
+def test_logs_that_wait_may_be_asked_for_while_others_are_refused(
+    disk: SimulatedDisk, threads: Threads
+) -> None:
+    one, other, first, second, third = logs(disk, 5)
+    waiting = Waiting()
+    for log in (one, other):
+        threads.flusher.request(log)
+    threads.flusher.request(first, lambda error: threads.flusher.request(third, waiting))
+    threads.flusher.request(second, waiting)
+
+    def refuse(function: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads.flusher._submit = refuse
+    threads.run()
+    assert [type(error) for error in waiting.told] == [StorageError, StorageError]
+    assert threads.flusher.is_idle
