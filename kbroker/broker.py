@@ -350,6 +350,7 @@ class Broker:
         self._ticking = self.call_later_ms(min(TICK_MS, self._flush_interval_ms), self._tick)
         values = self.settings.configuration.broker
         self.logs.tick(self.now_ms())
+        self.replicas.tick()
         if self.logs.directories and not self.logs.online:
             self.disks_lost()
         self.connections.tick(int(self.steady_s() * 1000))

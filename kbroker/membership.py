@@ -31,11 +31,11 @@ from kbroker.handlers.stop_replica import stop_replica
 from kbroker.handlers.update_metadata import update_metadata
 from kbroker.isr_changes import IsrChanges
 from kbroker.leader_lease import LeaderLease
+from kbroker.other_replicas import Others
 from kbroker.peer import Address, PeerLost
 from kbroker.peers import Peers
 from kbroker.producer_ids import ProducerIds
 from kbroker.replica_fetcher import FollowerQuotas, ReplicaFetchers
-from kbroker.replica_manager import Others
 from storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from storage.errors import StorageError
 from storage.log import UnifiedLog

@@ -9,7 +9,8 @@ Rules:
   one replica and the durability mode says so, replicated to all in-sync replicas for acks=all. Until then it
   waits in the partition, not in a task.
 - The high watermark moves only here; whoever waits for it (fetches, acknowledgements) is told at once. Where
-  the promise is this disk it follows what is durable: no consumer gets ahead of a power cut.
+  the promise is this disk it follows what is durable: no consumer gets ahead of a power cut. What could not
+  be synced, for want of a descriptor, is asked for again (`tick`), since nobody may append for a long time.
 - Where other brokers hold replicas too, `kbroker.partition` says what is committed and who is in sync. What
   else there is to do (following a leader, asking the controller) is up to `Others`.
 - A log that goes offline fails what waits for it with KAFKA_STORAGE_ERROR; other partitions go on.
@@ -27,6 +28,7 @@ from kbroker.fetch_sessions import PartitionKey
 from kbroker.follower_sessions import FollowerSession
 from kbroker.leader_lease import Certainty
 from kbroker.measures import Traffic, TrafficByTopic
+from kbroker.other_replicas import NOBODY
 from kbroker.partition import Leadership
 from kbroker.produced_batches import ProduceRules
 from kbroker.replication_quota import UNLIMITED
@@ -180,30 +182,6 @@ class HostedPartition:
             session.due[key] = None
 
 
-class Others(NamedTuple):
-    """What concerns the other brokers that hold a partition."""
-
-    is_alive: Callable[[int], bool]
-    follow: Callable[[HostedPartition], object]
-    """Fetch from the leader as it is now."""
-    stop_following: Callable[[HostedPartition], object]
-    propose: Callable[[HostedPartition, tuple[int, ...]], object]
-    """Ask the controller for these in-sync replicas."""
-    lag_time_max_ms: Callable[[], int]
-    steady_ms: Callable[[], int]
-    """A clock that nobody sets."""
-
-
-NOBODY = Others(
-    lambda broker_id: True,
-    lambda partition: None,
-    lambda partition: None,
-    lambda partition, isr: None,
-    lambda: 30_000,
-    lambda: 0,
-)
-
-
 class ReplicaManager:
     """All partitions of a broker, by name and by topic id."""
 
@@ -230,6 +208,8 @@ class ReplicaManager:
         self._partitions: dict[tuple[str, int], HostedPartition] = {}
         self._topic_names: dict[bytes, str] = {}
         self._staged: list[HostedPartition] = []
+        self._unsynced: list[HostedPartition] = []
+        """Those of which a sync could not be tried."""
         self.others = NOBODY
         self.lease = Certainty()
         self.traffic = TrafficByTopic()
@@ -487,8 +467,16 @@ class ReplicaManager:
             return
         if error is not None:
             self._fail_acknowledgements(partition, error)
+            if partition.log.offline is None:
+                self._unsynced.append(partition)
         elif partition.leader_id == self._broker_id:
             self.advance_high_watermark(partition, LOOK_AGAIN)
+
+    def tick(self) -> None:
+        """Have synced what could not be."""
+        unsynced, self._unsynced = self._unsynced, []
+        for partition in dict.fromkeys(unsynced):
+            self._synced(partition, None)
 
     # -- followers
 

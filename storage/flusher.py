@@ -127,7 +127,7 @@ class Flusher:
                 self._tell_all(log, StorageError(log.directory, why))
 
     def _finish(self, job: _Job) -> None:
-        """Who is told of one log may ask for another, which must not begin before its flush has been finished."""
+        """Who is told of one log may ask for another: it must not begin before its own was finished."""
         if job not in self._jobs:
             return
         self._jobs.remove(job)

@@ -95,7 +95,7 @@ def test_only_some_works_go_on(world: World) -> None:
 
 
 def test_what_was_decoded_is_handled_and_answered_before_more_is_decoded(world: World) -> None:
-    """What a work has built is held until what follows from it is over, which may be asked for in its slice."""
+    """What a work has built is held until what follows from it is over."""
     built: set[str] = set()
     most_built = 0
 

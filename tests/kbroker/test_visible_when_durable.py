@@ -5,6 +5,7 @@ Before, a consumer had records that a power cut could still take, processed them
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,6 +88,27 @@ def test_what_a_disk_refuses_is_neither_read_nor_acknowledged(hosting: Hosting) 
     produced = producer.reply(ApiKey.PRODUCE, 9).responses[0].partition_responses[0]
     assert produced.error_code == 56
     assert partition.log.high_watermark == 0
+
+
+@pytest.mark.slow
+def test_what_could_not_be_synced_is_seen_once_it_can_be(hosting: Hosting) -> None:
+    """Nobody may append again for a long time. Before, consumers did not get it until somebody did."""
+    partition = hosting.host()
+    disk = hosting.broker.logs.files
+    assert isinstance(disk, Disk)
+
+    def refuse(descriptor: int) -> None:
+        disk.sync_data = sync_data
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    disk.sync_data = refuse
+    waits = park(hosting, ("t", 0, 0))
+    producer = hosting.connect()
+    reply = producer.ask(produce_request(("t", 0, batch(b"a"))), ApiKey.PRODUCE, 9)
+    assert reply.responses[0].partition_responses[0].error_code == 56
+    assert (partition.log.log_end_offset, partition.log.offline) == (1, None)
+    assert offsets(waits.reply(ApiKey.FETCH, 12).responses[0].partitions[0]) == [0]
+    assert latest(hosting) == 1
 
 
 @pytest.mark.parametrize("mode", [Durability.NEVER, Durability.INTERVAL])
