@@ -101,13 +101,17 @@ def test_what_was_decoded_is_handled_and_answered_before_more_is_decoded(world: 
 
     def then(name: str, *stages: int) -> None:
         nonlocal most_built
+        most_built = max(most_built, len(built))
         if not stages:
             built.remove(name)
             world.done.append(name)
             return
-        first, *others = stages
-        world.slices.take(world.work(name, first), lambda _: (built.add(name), then(name, *others)))
-        most_built = max(most_built, len(built))
+
+        def told(outcome: object) -> None:
+            built.add(name)
+            then(name, *stages[1:])
+
+        world.slices.take(world.work(name, stages[0]), told)
 
     for number in range(5 * AT_ONCE):
         then(str(number), 100, 5, 100)
