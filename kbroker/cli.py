@@ -19,8 +19,8 @@ from kbroker.terminal import complain, stdout_is_gone
 
 def main(arguments: Sequence[str] | None = None) -> int:
     namesakes.pin()
-    options = argument_parser().parse_args(arguments)
     try:
+        options = argument_parser().parse_args(arguments)
         status = int(options.run(options))
         sys.stdout.flush()
     except ClientError as error:

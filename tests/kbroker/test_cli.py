@@ -33,6 +33,22 @@ def test_the_command_says_what_it_does_not_know(capsys: pytest.CaptureFixture[st
     assert "kbroker consume: error: unrecognized arguments: --count 3" in capsys.readouterr().err
 
 
+def test_ctrl_c_while_modules_are_loaded_is_quiet() -> None:
+    program = """
+import sys
+class PressesCtrlC:
+    def find_spec(self, name, path, target=None):
+        if name == "kbroker.commands.check":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, PressesCtrlC())
+from kbroker.cli import main
+sys.exit(main(["--version"]))
+"""
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_with_status_0_and_closes_connections(
     number: signal.Signals, tmp_path: Path, connect: Callable[[BrokerProcess], RawClient]
