@@ -62,6 +62,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def not_empty(text: str) -> str:
+    """A variable of a script that is not set shall not pass for an option that was not given."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty")
+    return text
+
+
 def moment_ms(text: str) -> int:
     """`10m` is ten minutes ago; otherwise ISO 8601, local time unless it says another."""
     if ago := AGO.fullmatch(text):

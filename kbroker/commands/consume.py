@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kbroker.client.errors import ClientError
-from kbroker.commands.arguments import Verbs, connect, moment_ms, positive, verb
+from kbroker.commands.arguments import Verbs, connect, moment_ms, not_empty, positive, verb
 from kbroker.commands.record_format import formatter
 from kbroker.terminal import check_reader
 
@@ -42,7 +42,7 @@ def add_to(commands: Verbs) -> None:
         "--since", type=moment_ms, metavar="TIME", help="2026-01-31T12:00, or 10m for ten minutes ago"
     )
     parser.add_argument("--partition", type=int, action="append", help="only this one; may be repeated")
-    parser.add_argument("--group", help="be a member of this group, and commit")
+    parser.add_argument("--group", type=not_empty, help="be a member of this group, and commit")
     parser.add_argument("--until-end", action="store_true", help="stop where the topics end now")
     parser.add_argument("--max", type=positive, metavar="N", help="stop after so many records")
     parser.add_argument("--format", help=r"such as '{partition}:{offset}\t{key}={value}'")

@@ -505,6 +505,7 @@ def test_a_broker_that_is_not_there_is_one_line(kbroker: Run) -> None:
         ["topics", "create", "t", "--config", "x"],
         ["consume", "t", "--since", "yesterday"],
         ["consume", "t", "--from-beginning", "--offset", "3"],
+        ["consume", "t", "--group", ""],
         ["groups", "reset-offsets", "g", "--to", "nowhere"],
         ["configs", "set", "user", "u", "a=b"],
     ],
