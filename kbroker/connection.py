@@ -227,11 +227,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._fetches_now(route, decoded)
                 self._fetches.learn(request, decoded, route)
             if isinstance(outcome, Parked):
-                kept = None if route.key == ApiKey.PRODUCE else decoded  # it has views of what it arrived in
-                slot = Slot(self, route, correlation_id, kept, outcome.pipelined)
-                slot.held_bytes, outcome.let_next = outcome.held_bytes, slot.let_next
-                self._slots.append(slot)
-                outcome.when_done(slot.deliver)
+                self._park(route, correlation_id, decoded, outcome, len(request))
             elif self._slots or route.is_large(outcome, decoded):
                 slot = Slot(self, route, correlation_id, decoded, pipelined=True)
                 self._slots.append(slot)
@@ -248,6 +244,16 @@ class Connection(asyncio.BufferedProtocol):
         except (WireError, HangUp) as error:
             level = logging.INFO if isinstance(error, Postponed) else logging.WARNING
             self._end(str(error), bytes(request[:KEY_AND_VERSION_BYTES]), level)
+
+    def _park(self, route: Route, correlation_id: int, decoded: Any, outcome: Parked, size: int) -> None:
+        is_produce = route.key == ApiKey.PRODUCE
+        kept = None if is_produce else decoded  # a Produce has views of what it arrived in
+        slot = Slot(self, route, correlation_id, kept, outcome.pipelined)
+        if is_produce and not outcome.pipelined:
+            slot.held_bytes = size
+        outcome.let_next = slot.let_next
+        self._slots.append(slot)
+        outcome.when_done(slot.deliver)
 
     def _fetches_now(self, route: Route, request: Any) -> None:
         self.consumes = self.consumes or replica_of(route.version, request)[0] < 0

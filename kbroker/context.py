@@ -40,14 +40,12 @@ class Parked:
 
     `pipelined` says that requests of the same API on the same connection may be handled meanwhile; every
     other request of the connection waits. Replies leave in the order of the requests in any case.
-    `held_bytes` of the request are kept for as long as it is not.
     """
 
-    __slots__ = ("_deliver", "_outcome", "held_bytes", "let_next", "pipelined")
+    __slots__ = ("_deliver", "_outcome", "let_next", "pipelined")
 
     def __init__(self, *, pipelined: bool = False) -> None:
         self.pipelined = pipelined
-        self.held_bytes = 0
         self.let_next: Callable[[], object] | None = None
         """Called when `pipelined` has become true."""
         self._deliver: Callable[[object], None] | None = None
@@ -64,7 +62,7 @@ class Parked:
 
     def become_pipelined(self) -> None:
         """From now on requests of the same API may be handled."""
-        self.pipelined, self.held_bytes = True, 0
+        self.pipelined = True
         if self.let_next is not None:
             self.let_next()
 

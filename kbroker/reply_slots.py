@@ -62,7 +62,7 @@ class Slot:
         self._request = request
         self.pipelined = pipelined
         self.held_bytes = 0
-        """Of the request itself."""
+        """Of a Produce for as long as the next one waits: it has records that are not appended yet."""
         self.buffers: list[Buffer] | None = None
         self.hang_up: str | None = None
 

@@ -117,7 +117,7 @@ def is_transactional(records: Buffer | None) -> bool:
 class _Late(NamedTuple):
     """A batch whose records are looked at in a thread."""
 
-    place: tuple[str, int]
+    partition: HostedPartition
     batch: bytes
     rules: ProduceRules
     answer: PartitionProduceResponse
@@ -206,7 +206,6 @@ class _InFlight:
                 yield
         if self._late:
             self.parked.pipelined = False
-            self.parked.held_bytes = sum(len(late.batch) for late in self._late)
             self._broker.off_loop.run(examine(self._late, self._now_ms), self._examined)
         self._one_done()
 
@@ -235,7 +234,7 @@ class _InFlight:
             takes_long = True
         if takes_long:
             self._late_places.add(place)
-            self._late.append(_Late(place, bytes(data.records), partition.rules, answer))
+            self._late.append(_Late(partition, bytes(data.records), partition.rules, answer))
         else:
             self._stage_accepted(partition, batch, header, answer)
 
@@ -244,7 +243,7 @@ class _InFlight:
         self._broker.slices.take(self._stage_late(found), self._staged_late)
 
     def _stage_late(self, found: list[Accepted] | Exception) -> InSlices[None]:
-        """Meanwhile this broker may have ceased to lead a partition."""
+        """Meanwhile partitions may not be what they were."""
         if isinstance(found, Exception):
             raise found
         late, self._late = self._late, []
@@ -252,14 +251,19 @@ class _InFlight:
             try:
                 if isinstance(accepted, KafkaError):
                     raise accepted
-                partition = self._broker.replicas.writable(*one.place, self._acks)
-                self._stage_accepted(partition, *accepted, one.answer)
+                self._check_writable(one.partition)
+                self._stage_accepted(one.partition, *accepted, one.answer)
             except KafkaError as error:
                 self._refuse(one.answer, error)
             if number % STAGED_TOGETHER == 0:
                 self._broker.end_turn()
                 yield
         self._broker.end_turn()
+
+    def _check_writable(self, partition: HostedPartition) -> None:
+        """KafkaError where this broker does not lead it any more, or its topic was deleted and made anew."""
+        if self._broker.replicas.writable(partition.topic, partition.index, self._acks) is not partition:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _staged_late(self, outcome: object) -> None:
         if isinstance(outcome, Exception):
@@ -304,7 +308,7 @@ class _InFlight:
         answer: PartitionProduceResponse,
         error: ErrorCode,
     ) -> None:
-        """The coordinator has answered. Meanwhile this broker may have ceased to lead the partition."""
+        """The coordinator has answered. Meanwhile the partition may not be what it was."""
         replicas = self._broker.replicas
         try:
             if error != ErrorCode.NONE:
@@ -315,7 +319,7 @@ class _InFlight:
                 knows = self._version >= FIRST_VERSION_WITH_TRANSACTION_ABORTABLE
                 raise KafkaError(produce_error(error, joins=joins, knows_abortable=knows))
             replicas.append_staged()
-            replicas.writable(partition.topic, partition.index, self._acks)
+            self._check_writable(partition)
             outcome = replicas.append(partition, batch, guards=guards)
         except KafkaError as refusal:
             outcome = refusal

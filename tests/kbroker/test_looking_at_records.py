@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.handlers.produce import MOST_AT_ONCE
 from kbroker.off_loop import SLICE_BYTES
 from kbroker.partition import Leadership
 from kbroker.produced_batches import MOST_ON_LOOP, ProduceRules
@@ -342,18 +343,22 @@ def test_batches_of_one_partition_in_one_request_keep_their_order(hosting: Hosti
     assert [(answer.error_code, answer.base_offset) for answer in answers] == [(0, 0), (0, 0), (0, 1)]
 
 
-def test_what_is_looked_at_counts_as_held(hosting: Hosting) -> None:
+@pytest.mark.parametrize("partitions", [1, MOST_AT_ONCE + 1], ids=["at once", "in slices"])
+def test_what_is_looked_at_counts_as_held(hosting: Hosting, partitions: int) -> None:
     """queued.max.request.bytes bounds it, together with what waits behind it."""
     hosting.host(rules=ProduceRules(max_message_bytes=8 << 20))
     busy, client = Busy(hosting), hosting.connect()
-    send(client, batch(bytes(2 * MOST_ON_LOOP)))
+    request = produce_request(("t", 0, batch(bytes(2 * MOST_ON_LOOP))))
+    unknown = [PartitionProduceData(index=number, records=None) for number in range(1, partitions)]
+    request.topic_data[0].partition_data += unknown
+    client.send(client.request(request, ApiKey.PRODUCE, 9))
 
     def held() -> int:
         return hosting.do(lambda: hosting.broker.connections.held_bytes)
 
     until(lambda: held() >= 2 * MOST_ON_LOOP)
     busy.free()
-    codes(client, 1)
+    client.reply(ApiKey.PRODUCE, 9)
     until(lambda: held() == 0)
 
 
@@ -367,6 +372,23 @@ def test_a_leader_that_resigned_meanwhile_appends_nothing(hosting: Hosting) -> N
     busy.free()
     assert codes(client, 1) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert partition.log.log_end_offset == 0
+
+
+def test_a_topic_that_was_made_anew_meanwhile_gets_nothing_of_the_old_one(hosting: Hosting) -> None:
+    hosting.host()
+    busy, client = Busy(hosting), hosting.connect()
+    send(client, bomb(Codec.ZSTD, 3 * MOST_ON_LOOP))
+    until(lambda: hosting.do(lambda: hosting.broker.connections.held_bytes))
+
+    def delete() -> None:
+        hosting.broker.replicas.forget("t", 0)
+        hosting.broker.logs.delete([("t", 0)])
+
+    hosting.do(delete)
+    partition = hosting.host(topic_id=b"n" * 16)
+    busy.free()
+    assert codes(client, 1) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert hosting.do(lambda: partition.log.log_end_offset) == 0
 
 
 def test_without_acks_a_refusal_closes_the_connection(hosting: Hosting) -> None:
