@@ -81,9 +81,11 @@ def rebuild(files: Files, directories: Sequence[str], progress: Callable[[str], 
             if not files.is_dir(directory):
                 raise CannotRebuild(f"{directory} is not a directory")
             stack.callback(files.lock(f"{directory}/{LOCK}").release)
-        topics = topics_in(target)
-        if topics:
-            raise CannotRebuild(f"{target} can be read, and has {count(topics, 'topic')}; it is left alone")
+        for present in (Path(directory) / METADATA for directory in directories):
+            if topics := topics_in(present):
+                raise CannotRebuild(
+                    f"{present} can be read, and has {count(topics, 'topic')}; it is left alone"
+                )
         found = survey(files, directories, progress)
         if not found.topics:
             raise CannotRebuild(f"there are no logs in {', '.join(directories)}")

@@ -8,6 +8,7 @@ machine), never a traceback.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 from pathlib import Path
@@ -33,7 +34,7 @@ class UnusableMetadata(Exception):
     """The file of a broker alone that says which topics there are."""
 
     def __init__(self, database: Path, why: str, directories: Sequence[str]) -> None:
-        command = f"kbroker check --rebuild-metadata {' '.join(directories)}"
+        command = f"kbroker check --rebuild-metadata {shlex.join(directories)}"
         super().__init__(f"{database}: {why}; `{command}` makes it again from the logs")
 
 
@@ -122,15 +123,24 @@ def run_alone(configuration: Configuration, listeners: Listeners, ready: Callabl
     from controller.metadata_store import StoreDamaged
     from controller.znodes import ZnodeError
     from kbroker.broker import run
+    from kbroker.config import ConfigError
 
     directories = configuration.broker.data_directories
     database = Path(directories[0]) / METADATA
-    if holds_logs(directories) and not (database.exists() and database.stat().st_size):
-        raise UnusableMetadata(database, "there are logs, and it is missing or empty", directories)
+    if not holds_data(database):
+        for directory in directories[1:]:
+            if holds_data(Path(directory) / METADATA):
+                raise ConfigError(f"log.dirs: {METADATA} is in {directory}, which has to be named first")
+        if holds_logs(directories):
+            raise UnusableMetadata(database, "there are logs, and it is missing or empty", directories)
     try:
         run(lambda: make_broker(configuration, listeners), ready, lambda broker: join(broker, configuration))
     except (StoreDamaged, ZnodeError) as error:
         raise UnusableMetadata(database, f"{error}".removeprefix(f"{database}: "), directories) from error
+
+
+def holds_data(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
 
 
 def holds_logs(directories: Sequence[str]) -> bool:

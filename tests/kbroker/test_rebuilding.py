@@ -66,11 +66,11 @@ def data_of(log: Path) -> Path:
     return log.with_suffix(".data")
 
 
-def complaint_of_a_start(data: Path) -> str:
+def complaint_of_a_start(*data: Path, status: int = 1) -> str:
     command = [sys.executable, "-m", "kbroker", "start"]
-    options = ["--listener", "PLAINTEXT://127.0.0.1:0", "--data", str(data)]
+    options = ["--listener", "PLAINTEXT://127.0.0.1:0", *(f"--data={one}" for one in data)]
     done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
+    assert done.returncode == status
     assert "Traceback" not in done.stderr
     return done.stderr.splitlines()[-1]
 
@@ -164,3 +164,15 @@ def test_metadata_that_can_be_read_are_left_alone(log: Path, capsys: pytest.Capt
     assert main(["check", "--rebuild-metadata", str(data_of(log))]) == 2, "it is in use"
     assert broker.stop() == 0
     assert before
+
+
+def test_metadata_in_another_directory_than_the_first_are_not_lost(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = log.with_name("new")
+    new.mkdir()
+    said = complaint_of_a_start(new, data_of(log), status=2)
+    assert said == f"kbroker: log.dirs: metadata.db is in {data_of(log)}, which has to be named first"
+    assert main(["check", "--rebuild-metadata", str(new), str(data_of(log))]) == 2
+    assert f"{data_of(log)}/metadata.db can be read, and has 2 topics" in capsys.readouterr().err
+    assert not list(new.glob("metadata.db*"))
