@@ -344,9 +344,10 @@ class Membership:
         if self.is_shared:
             self.lease.end()
         self._peers.forget()
-        closing = asyncio.ensure_future(self._store.close())
-        await asyncio.wait([closing], timeout=CLOSE_SESSION_S)
-        if not closing.done():
+        try:
+            async with asyncio.timeout(CLOSE_SESSION_S):
+                await self._store.close()
+        except TimeoutError:
             logger.warning("ZooKeeper does not answer: the session is left to end by itself")
 
     async def leave(self) -> None:

@@ -384,8 +384,8 @@ def committed_data_below_the_log_start(talk: Conversation) -> None:
 def what_ends_the_wait(talk: Conversation) -> None:
     """conformance 55: limits, ends of segments and deleted records, where min_bytes asks for more."""
     size = len(batch(b"x" * 1000))
-    talk.create("t", 1, segment_bytes=1 << 20)
-    talk.create("small", 1, segment_bytes=1 << 20, max_message_bytes=1 << 21)
+    talk.create("t", 1, segment_bytes=1 << 20, retention_ms=-1)  # the records are from long ago
+    talk.create("small", 1, segment_bytes=1 << 20, max_message_bytes=1 << 21, retention_ms=-1)
     for _ in range(4):
         talk.produce("t", batch(b"x" * 1000))
     for _ in range(3):

@@ -25,6 +25,7 @@ ALL = pytest.mark.parametrize("client", CLIENTS)
 Open = Callable[..., Copier]
 MANY = 60
 PATIENCE_S = 30
+MARKERS_S = 5
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +101,14 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
     ]
 
 
+def until_read(speaker: Speaker, topic: str, expected: list[int]) -> None:
+    """EndTxn is answered once the outcome is decided. As in Kafka, the markers follow a moment later."""
+    deadline = time.monotonic() + MARKERS_S
+    while (found := numbers(speaker, topic)) != expected:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.01)
+
+
 def within_patience() -> Iterator[None]:
     """Turns of a loop that has to come to an end."""
     deadline = time.monotonic() + PATIENCE_S
@@ -137,7 +146,7 @@ def test_a_copy_is_made_exactly_once(
             is_commit = not is_commit
         if copied >= MANY:
             break
-    assert numbers(speaker, f"{topic}-out") == list(range(MANY))
+    until_read(speaker, f"{topic}-out", list(range(MANY)))
     assert committed_offset(speaker, f"{topic}-group", topic, require_stable=True) == (0, MANY)
 
 
@@ -156,7 +165,7 @@ def test_a_second_producer_takes_over(
     second.begin()
     second.send(f"{topic}-out", [2])
     second.commit()
-    assert numbers(speaker, f"{topic}-out") == [2]
+    until_read(speaker, f"{topic}-out", [2])
 
 
 @ALL
@@ -188,7 +197,7 @@ def test_a_copy_is_made_exactly_once_although_the_broker_is_killed(
         copied += copy_some(copier, target, is_commit=True)
         if copied >= MANY:
             break
-    assert numbers(speaker, target) == list(range(MANY))
+    until_read(speaker, target, list(range(MANY)))
     assert committed_offset(speaker, f"{topic}-group", topic, require_stable=True) == (0, MANY)
     speaker.socket.close()
     copier.close()
