@@ -85,7 +85,7 @@ $(RUN): requirements.lock
 	$(PIP) requirements.lock
 	@$(BIN)/python -c 'import os, pathlib, sysconfig; \
 		pathlib.Path(sysconfig.get_path("purelib"), "kbroker.pth").write_text(os.getcwd() + "\n")'
-	@printf '#!/bin/sh\nexec "$${0%%/*}/python" -m kbroker "$$@"\n' > $(BIN)/kbroker
+	@printf '#!/bin/sh\nexec "%s" -m kbroker "$$@"\n' "$(CURDIR)/$(BIN)/python" > $(BIN)/kbroker
 	@chmod +x $(BIN)/kbroker
 	@touch $@
 
