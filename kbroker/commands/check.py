@@ -24,8 +24,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser = commands.add_parser(
         "check",
         help="look for damage in a data directory",
-        description="Check a data directory, a directory of several, or a partition. Nothing is changed.",
-        epilog="Exit status: 0 sound, 1 errors were found, 2 there is nothing to check.",
+        description="Check a data directory, a directory of several, or a partition. "
+        "Only --rebuild-metadata changes anything.",
+        epilog="Exit status: 0 sound, 1 errors were found, 2 there is nothing to check, "
+        "or metadata.db was not made again.",
     )
     parser.add_argument("directories", metavar="DIR", nargs="+")
     parser.add_argument(
