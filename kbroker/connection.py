@@ -250,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         kept = None if is_produce else decoded  # a Produce has views of what it arrived in
         slot = Slot(self, route, correlation_id, kept, outcome.pipelined)
         if is_produce and not outcome.pipelined:
-            slot.held_bytes = size
+            slot.held_bytes, slot.is_worked_on = size, True
         outcome.let_next = slot.let_next
         self._slots.append(slot)
         outcome.when_done(slot.deliver)
@@ -265,6 +265,7 @@ class Connection(asyncio.BufferedProtocol):
         dispatcher = self._broker.dispatcher
         route, owned = dispatcher.route(request), bytes(request)
         slot = Slot(self, route, correlation_id_of(request), None, pipelined=False)
+        slot.is_worked_on = True
         self._slots.append(slot)
         self._large_bytes = len(owned)
         self.in_slices(dispatcher.decoded(route, owned), slot.begin)
@@ -324,6 +325,10 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def awaits_reply(self) -> bool:
         return bool(self._slots)
+
+    @property
+    def is_worked_on(self) -> bool:
+        return bool(self._slots) and self._slots[-1].is_worked_on
 
     @property
     def produces(self) -> bool:

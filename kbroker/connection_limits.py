@@ -57,6 +57,10 @@ class Limited(Protocol):
     def awaits_reply(self) -> bool: ...
 
     @property
+    def is_worked_on(self) -> bool:
+        """Whether what it holds will be free when the broker has done its work."""
+
+    @property
     def unread_bytes(self) -> int:
         """What has arrived and has not been read."""
 

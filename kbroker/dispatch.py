@@ -213,6 +213,9 @@ class Dispatcher:
         if isinstance(outcome, Exception):
             outcome = self._failed(route, client_id, outcome)
         if isinstance(outcome, Parked):
+            if outcome.pipelined:
+                parked.become_pipelined()
+            outcome.let_next = parked.become_pipelined
             outcome.when_done(parked.complete)
         else:
             parked.complete(outcome)

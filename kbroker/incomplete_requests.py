@@ -5,7 +5,8 @@ they may be.
   connections in the middle of a request *rest*: they are not read from until some are through. The one that
   holds most goes on, so that there is always one that gets through. Requests that arrive in one piece hold
   nothing and are served. What is held can exceed the bound by that one request, and by one receive buffer for
-  each connection.
+  each connection. While the broker works on requests that arrived whole, and holds them, all others rest:
+  what they hold will be free, and each that got through would be one more.
 - Who has begun a request has to go on with it: `kbroker.request.min.bytes.per.second`, judged every
   `WINDOW_MS`. What a resting connection's client has sent, and nobody has read yet, counts.
 - While there is more than the bound, those are closed that are slowest, until there is some room: they keep
@@ -41,6 +42,10 @@ class Sender(Protocol):
 
     @property
     def awaits_reply(self) -> bool: ...
+
+    @property
+    def is_worked_on(self) -> bool:
+        """Whether what it holds will be free when the broker has done its work."""
 
     @property
     def unread_bytes(self) -> int:
@@ -116,7 +121,9 @@ class IncompleteRequests(Generic[C]):
 
     def _let_one_through(self) -> None:
         in_the_middle = [one for one in self._holding if not one.awaits_reply]
-        foremost = max(in_the_middle, key=lambda one: one.held_bytes, default=None)
+        foremost = None
+        if not any(one.is_worked_on for one in self._holding):
+            foremost = max(in_the_middle, key=lambda one: one.held_bytes, default=None)
         for one in in_the_middle:
             if one is not foremost and one not in self._resting:
                 self._resting[one] = None
@@ -145,6 +152,7 @@ class IncompleteRequests(Generic[C]):
         self._looked_ms = now_ms
         if self.held_bytes > self._budget():
             self._make_room()
+        self._share()  # nobody says when work has become waiting
         for progress in self._holding.values():
             progress.arrived_lately, progress.is_new = 0, False
 

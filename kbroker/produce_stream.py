@@ -263,6 +263,7 @@ class StreamedProduce:
 
     pipelined = True
     held_bytes = 0
+    is_worked_on = False
     hang_up = None
 
     def __init__(self, stream: ProduceStream, head: Head, correlation_id: int, arrived_s: float) -> None:

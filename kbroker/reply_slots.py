@@ -48,6 +48,7 @@ class Slot:
         "buffers",
         "hang_up",
         "held_bytes",
+        "is_worked_on",
         "pipelined",
         "route",
     )
@@ -63,16 +64,19 @@ class Slot:
         self.pipelined = pipelined
         self.held_bytes = 0
         """Of a Produce for as long as the next one waits: it has records that are not appended yet."""
+        self.is_worked_on = False
+        """Whether it is to be decoded, or its records are to be looked at: that ends by itself."""
         self.buffers: list[Buffer] | None = None
         self.hang_up: str | None = None
 
     def let_next(self) -> None:
         """The next request of the same API need not wait for this one any more."""
-        self.pipelined, self.held_bytes = True, 0
+        self.pipelined, self.held_bytes, self.is_worked_on = True, 0, False
         self._connection.slot_filled()
 
     def begin(self, decoded: object) -> None:
         """A large request has been decoded: the client's name and the message, or what is wrong with it."""
+        self.is_worked_on = False
         if isinstance(decoded, Exception):
             self._finish(decoded)
             return

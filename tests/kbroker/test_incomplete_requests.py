@@ -22,7 +22,7 @@ class Sending:
         self.held_bytes = 0
         self.unread_bytes = 0
         self.missing_bytes = 100 * MEBIBYTE
-        self.awaits_reply = False
+        self.awaits_reply = self.is_worked_on = False
         self.is_resting = self.is_closed = False
 
     def send(self, size: int) -> None:
@@ -140,3 +140,33 @@ def test_fast_clients_share_the_memory_and_none_is_closed() -> None:
     scene.pass_seconds(20)
     assert not any(client.is_closed for client in fast)
     assert scene.requests.held_bytes <= (10 + 20 + 30) * MEBIBYTE
+
+
+def test_nobody_gets_through_while_the_broker_works_on_what_it_holds() -> None:
+    """Or else each that did would be one more that is held, without an end."""
+    scene = Scene(queued_max_request_bytes=100 * MEBIBYTE)
+    clients = [scene.client() for _ in range(20)]
+    for client in clients:
+        for _ in range(30):
+            client.send(MEBIBYTE)
+        if client.held_bytes == 30 * MEBIBYTE:
+            client.awaits_reply = client.is_worked_on = True
+    whole = [client for client in clients if client.awaits_reply]
+    assert len(whole) == 3
+    assert scene.requests.held_bytes <= 100 * MEBIBYTE + len(clients) * MEBIBYTE
+    for client in whole:
+        client.is_worked_on = client.awaits_reply = False
+        client.complete()
+    assert not any(client.unread_bytes for client in clients[3:6])
+
+
+def test_one_gets_through_when_work_has_become_waiting() -> None:
+    scene = Scene(queued_max_request_bytes=100 * MEBIBYTE)
+    waiting = scene.client(first=MEBIBYTE)
+    waiting.awaits_reply = waiting.is_worked_on = True
+    waiting.send(100 * MEBIBYTE)
+    other = scene.client(first=MEBIBYTE)
+    assert other.is_resting
+    waiting.is_worked_on = False
+    scene.pass_seconds(1)
+    assert not other.is_resting

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from kbroker.handlers.produce import MOST_AT_ONCE
 from kbroker.replica_manager import Durability
 from storage.files import Disk, sync_data
 from tests.kbroker.handlers.test_fetch import fetch, offsets, park
@@ -20,6 +22,7 @@ from tests.kbroker.hosting import Hosting
 from tests.kbroker.speaker import batch
 from wire.api import ApiKey
 from wire.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from wire.api.produce import PartitionProduceData
 
 DURABLE = (Durability.AUTO, Durability.ALWAYS)
 
@@ -71,6 +74,25 @@ def test_nobody_reads_what_is_not_on_the_disk_yet(hosting: Hosting, acks: int) -
         produced = producer.reply(ApiKey.PRODUCE, 9).responses[0].partition_responses[0]
         assert (produced.error_code, produced.base_offset) == (0, 0)
     assert latest(hosting) == 1
+
+
+def test_the_next_produce_does_not_wait_for_the_disk_behind_one_in_slices(hosting: Hosting) -> None:
+    partition = hosting.host()
+    disk = SlowDisk(hosting)
+    many = produce_request(("t", 0, batch(b"a")))
+    many.topic_data[0].partition_data += [
+        PartitionProduceData(index=number, records=None) for number in range(1, MOST_AT_ONCE + 1)
+    ]
+    producer = hosting.connect()
+    requests = (many, produce_request(("t", 0, batch(b"b"))))
+    producer.send(*(producer.request(one, ApiKey.PRODUCE, 9) for one in requests))
+    deadline = time.monotonic() + 10
+    while hosting.do(lambda: partition.log.log_end_offset) < 2 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    disk.may_go_on.set()
+    replies = [producer.reply(ApiKey.PRODUCE, 9) for _ in requests]
+    assert [one.responses[0].partition_responses[0].base_offset for one in replies] == [0, 1]
+    assert time.monotonic() < deadline
 
 
 def test_what_a_disk_refuses_is_neither_read_nor_acknowledged(hosting: Hosting) -> None:
