@@ -78,6 +78,8 @@ class Faults:
         self._cluster.network.slowness = self._cluster.store_slowness = 1.0
         for node in self._cluster.nodes:
             self._restore(node)
+            if node is self._dark:
+                self._replace_machine(node)
             self._mend_disk(node)
             self._cluster.start(node)
 
@@ -179,6 +181,9 @@ class Faults:
         self._come_back(node)
 
     def _replace_machine(self, node: Node) -> None:
+        """Once. A process that is only restarted would take for durable what never will be."""
+        if not self._is_going:
+            return
         self._history.note("mend disk", node)
         self._is_going = False
         node.disk.heal()
