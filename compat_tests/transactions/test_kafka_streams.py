@@ -27,7 +27,7 @@ from tests.kbroker.transacting import committed_records, markers
 CLIENT = "Kafka Streams 4.3.1"
 JARS = CACHE / "kafka-streams"
 WORDS = ("one", "two", "three", "four", "five", "six", "seven")
-LINES = [" ".join(WORDS[number % (1 + turn) % 7] for turn in range(5)) for number in range(600)]
+LINES = [" ".join(WORDS[number % (1 + turn) % 7] for turn in range(5)) for number in range(3000)]
 EXPECTED = Counter(word for line in LINES for word in line.split())
 PATIENCE_S = 90
 SETTINGS = (
