@@ -120,6 +120,15 @@ class Snapshots:
             self.offsets = sorted([*self.offsets, offset])
         return path
 
+    def sync(self, offset: int) -> None:
+        """Its bytes; the name is durable once the directory is."""
+        if offset in self.offsets:
+            file = self._files.open(self.path(offset), read_only=True)
+            try:
+                file.sync()
+            finally:
+                file.close()
+
     def remove(self, *offsets: int) -> None:
         for offset in offsets:
             self.offsets.remove(offset)

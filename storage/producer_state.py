@@ -441,6 +441,10 @@ class ProducerState:
         self._last_snapshot_offset = offset
         return path
 
+    def sync_snapshot(self, offset: int) -> None:
+        """Make it durable, if it exists: once older segments are gone, only it says what was open there."""
+        self._snapshots.sync(offset)
+
     def remove_snapshots_before(self, offset: int) -> None:
         self._snapshots.remove(*(at for at in self._snapshots.offsets if at < offset))
 

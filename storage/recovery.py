@@ -226,7 +226,8 @@ class _Opening:
                 break
             if number > 1:
                 self.producers.map_end_offset = segment.base_offset
-                self._sync(self.producers.take_snapshot())
+                self.producers.take_snapshot()
+                self.producers.sync_snapshot(segment.base_offset)
             offset = max(recovery_point, segment.base_offset)
             good, end_offset = self._recover_segment(segment, offset, is_first=number == 1)
             if good < segment.size:
@@ -243,15 +244,6 @@ class _Opening:
             segment.sync()
         self.files.sync_dir(self.directory)
         return end_offset
-
-    def _sync(self, snapshot: str | None) -> None:
-        """Of a segment's begin: once older segments are gone, nothing else says what was open there."""
-        if snapshot is not None:
-            file = self.files.open(snapshot, read_only=True)
-            try:
-                file.sync()
-            finally:
-                file.close()
 
     def _follows(self, segment: LogSegment, end_offset: int) -> bool:
         """Whether nothing is missing in front of a segment. Only compaction leaves gaps that are in order."""

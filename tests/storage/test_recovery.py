@@ -395,14 +395,3 @@ def test_an_epoch_in_which_nothing_was_written_gives_way_to_what_was(disk: Simul
     append(log, batch("c"), epoch=4)
     assert log.leader_epochs.entries == ((0, 0), (4, 2))
     assert reopened(log, recovery_point=1).leader_epochs.entries == ((0, 0), (4, 2))
-
-
-def test_what_recovery_knows_of_producers_at_the_begin_of_a_segment_is_durable(disk: SimulatedDisk) -> None:
-    """Once older segments are gone, nothing else says which transactions were open there."""
-    written = new_log(disk)
-    fill(written, 30)
-    disk.kill()
-    log = reopened(written)
-    begins = [f"{segment.base_offset:020d}.snapshot" for segment in log.segments][1:]
-    assert begins
-    assert [name for name in begins if disk.durable_contents(f"{log.directory}/{name}") is None] == []
