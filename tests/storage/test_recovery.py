@@ -395,3 +395,14 @@ def test_an_epoch_in_which_nothing_was_written_gives_way_to_what_was(disk: Simul
     append(log, batch("c"), epoch=4)
     assert log.leader_epochs.entries == ((0, 0), (4, 2))
     assert reopened(log, recovery_point=1).leader_epochs.entries == ((0, 0), (4, 2))
+
+
+def test_what_recovery_knows_of_producers_at_the_begin_of_a_segment_is_synced(disk: SimulatedDisk) -> None:
+    """Once older segments are gone, nothing else says which transactions were open there."""
+    written = new_log(disk)
+    fill(written, 30)
+    disk.kill()
+    begin = reopened(written).segments.active.base_offset
+    done = [kind for _, kind, path in disk.history if path.endswith(f"{begin:020d}.snapshot")]
+    assert begin > 0
+    assert done[-2:] == ["append", "sync"]
