@@ -78,7 +78,7 @@ class Billing:
             auto_commit_interval_ms=100,
         )
         while not self._stopping.is_set():
-            for records in consumer.poll(100).values():
+            for records in consumer.poll(500).values():
                 for record in records:
                     yield record.key, json.loads(record.value)
         consumer.close()

@@ -467,7 +467,7 @@ def test_members_of_the_command_and_of_a_stock_client_share_a_group(broker: Brok
 
         def consume() -> None:
             while not stopping.is_set():
-                for records in consumer.poll(100).values():
+                for records in consumer.poll(500).values():
                     taken.update(record.partition for record in records)
 
         thread = threading.Thread(target=consume)
