@@ -36,6 +36,7 @@ from kbroker.peer import Address, PeerLost
 from kbroker.peers import Peers
 from kbroker.producer_ids import ProducerIds
 from kbroker.replica_fetcher import FollowerQuotas, ReplicaFetchers
+from kbroker.stored_topics import StoredTopics
 from storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from storage.errors import StorageError
 from storage.log import UnifiedLog
@@ -120,6 +121,7 @@ class Membership:
             settings=self._controller_settings(),
         )
         self._peers.answered = self.controller.answered
+        broker.transactions.stored_partitions = StoredTopics(store, broker.spawn).partitions_of
         self.channel = ControllerChannel(
             broker.node_id, broker.machine.open_connection, self._whereabouts, self._decide
         )

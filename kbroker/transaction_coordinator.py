@@ -7,7 +7,7 @@ by requests between brokers, be they other brokers or this one: there is one way
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from kbroker.cluster_features import FIRST_EPOCH
@@ -18,6 +18,7 @@ from kbroker.coordinators.transactions import TransactionConfig, Transactions
 from kbroker.inter_broker import Send
 from kbroker.metadata_cache import MetadataCache
 from kbroker.replica_manager import ReplicaManager
+from kbroker.stored_topics import Told
 from kbroker.transaction_markers import MarkerWriter
 from kbroker.transaction_verification import Verifier
 from wire.api.add_partitions_to_txn import AddPartitionsToTxnResult
@@ -53,7 +54,14 @@ class TransactionCoordinator(Coordinators[Transactions]):
         self.features_epoch = FIRST_EPOCH
         self._next_producer_id = around.next_producer_id
         self._metadata = around.metadata
-        writer = MarkerWriter(around.send, self._leader_of, around.clock)
+        self.stored_partitions: Callable[[str, Told], object] = lambda topic, told: told(None)
+        """Asks the metadata store which partitions a topic has."""
+        self._writer = MarkerWriter(
+            around.send,
+            self._leader_of,
+            lambda topic, told: self.stored_partitions(topic, told),
+            around.clock,
+        )
         super().__init__(
             TRANSACTION_STATE,
             around.replicas,
@@ -61,7 +69,7 @@ class TransactionCoordinator(Coordinators[Transactions]):
             lambda: Transactions(self.config),
             around.partitions,
             lambda: around.metadata.partition_count(TRANSACTION_STATE),
-            writer.write,
+            self._writer.write,
         )
         self.verifier = Verifier(around.send, self.coordinator_of, around.clock)
 
@@ -72,6 +80,10 @@ class TransactionCoordinator(Coordinators[Transactions]):
         for shard in self._shards.values():
             shard.machine.reconfigure(self.config)
         self._metadata.version += 1  # what clients are told rests on it
+
+    def topics_ended(self, topics: Collection[str]) -> None:
+        """They need no markers any more."""
+        self._writer.topics_ended(topics)
 
     def coordinator_of(self, transactional_id: str) -> int:
         """The broker; -1 if there is none now."""

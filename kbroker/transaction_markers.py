@@ -7,20 +7,22 @@ Rules:
   once a second.
 - A partition that has seen a larger epoch of the producer cannot have anything open of this transaction: it
   counts as done. A partition whose coordinator is a newer one ends our part; that one writes the markers.
-- A partition that is in no metadata for `GONE_AFTER_MS` was deleted, and needs no marker. A broker that has
-  just started may not have been told of everything, and waits for longer.
+- A partition that was deleted needs no marker. Whether it was, the metadata store says
+  (`kbroker.stored_topics`): it is asked about partitions that this broker does not know, and at once, before
+  there is another topic of the same name, which would get the marker.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
-from kbroker.coordinator_runtime import Clock, Shard
+from kbroker.coordinator_runtime import Clock, Shard, Timer
 from kbroker.coordinators.step import Markers
 from kbroker.coordinators.transactions import Transactions
 from kbroker.inter_broker import Send
+from kbroker.stored_topics import Told
 from wire.api.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerResult,
@@ -36,8 +38,6 @@ Place = tuple[str, int]
 
 AGAIN_MS = 100
 AGAIN_MOST_MS = 1_000
-GONE_AFTER_MS = 1_000
-INFORMED_AFTER_MS = 10_000
 VERSION = 2
 NO_LEADER = -1
 
@@ -49,10 +49,9 @@ WRITTEN = frozenset(
 class _Decision:
     """A decided transaction, and the coordinator that decided it."""
 
-    def __init__(self, shard: Shard[Transactions], markers: Markers, now_ms: int) -> None:
+    def __init__(self, shard: Shard[Transactions], markers: Markers) -> None:
         self.shard = shard
         self.markers = markers
-        self.since_ms = now_ms
         self._next_pause_ms = AGAIN_MS
 
     def pause_ms(self) -> int:
@@ -82,26 +81,48 @@ Wanted = tuple[_Decision, set[Place]]
 class MarkerWriter:
     """The markers that are on their way."""
 
-    def __init__(self, send: Send, leader_of: Callable[[str, int], int | None], clock: Clock) -> None:
-        """`leader_of` gives None where no such partition is known, and -1 where it has no leader."""
+    def __init__(
+        self,
+        send: Send,
+        leader_of: Callable[[str, int], int | None],
+        partitions_of: Callable[[str, Told], object],
+        clock: Clock,
+    ) -> None:
+        """`leader_of` gives None where no such partition is known, and -1 where it has no leader;
+        `partitions_of` asks the metadata store which partitions a topic has.
+        """
         self._send = send
         self._leader_of = leader_of
+        self._partitions_of = partitions_of
         self._clock = clock
-        self._informed_ms = clock.now_ms() + INFORMED_AFTER_MS
         self._wanted: list[Wanted] = []
+        self._resting: dict[Timer, Wanted] = {}
+        """What is tried again when its timer has run out."""
 
     def write(self, shard: Shard[Transactions], markers: Markers) -> None:
         """Until all of it is written, or the shard is unloaded."""
-        decision = _Decision(shard, markers, self._clock.now_ms())
-        self._want(decision, set(markers.partitions), 0)
+        self._want(_Decision(shard, markers), set(markers.partitions))
 
-    def _want(self, decision: _Decision, partitions: set[Place], delay_ms: int) -> None:
-        if delay_ms:
-            self._clock.call_later_ms(delay_ms, lambda: self._want(decision, partitions, 0))
-            return
+    def topics_ended(self, topics: Collection[str]) -> None:
+        """Do not rest until there are others of their names."""
+        for timer, (decision, partitions) in list(self._resting.items()):
+            if any(topic in topics for topic, _ in partitions):
+                timer.cancel()
+                del self._resting[timer]
+                self._want(decision, partitions)
+
+    def _want(self, decision: _Decision, partitions: set[Place]) -> None:
         self._wanted.append((decision, partitions))
         if len(self._wanted) == 1:
             self._clock.call_later_ms(0, self._send_all)
+
+    def _rest(self, decision: _Decision, partitions: set[Place], delay_ms: int) -> None:
+        def again() -> None:
+            del self._resting[timer]
+            self._want(decision, partitions)
+
+        timer = self._clock.call_later_ms(delay_ms, again)
+        self._resting[timer] = decision, partitions
 
     def _send_all(self) -> None:
         """One request for each leader."""
@@ -116,21 +137,32 @@ class MarkerWriter:
             self._send(leader, request, VERSION, partial(self._answered, asked))
 
     def _by_leader(self, decision: _Decision, partitions: set[Place]) -> dict[int, set[Place]]:
-        now_ms = self._clock.now_ms()
         found: dict[int, set[Place]] = {}
-        gone: set[Place] = set()
+        unknown: dict[str, set[Place]] = {}
         for place in sorted(partitions):
             leader = self._leader_of(*place)
-            if leader is None and now_ms >= max(decision.since_ms + GONE_AFTER_MS, self._informed_ms):
-                gone.add(place)
+            if leader is None:
+                unknown.setdefault(place[0], set()).add(place)
             else:
-                found.setdefault(NO_LEADER if leader is None else leader, set()).add(place)
+                found.setdefault(leader, set()).add(place)
+        for topic, places in unknown.items():
+            self._partitions_of(topic, partial(self._found_in_store, decision, places))
+        if nowhere := found.pop(NO_LEADER, None):
+            self._rest(decision, nowhere, AGAIN_MS)
+        return found
+
+    def _found_in_store(
+        self, decision: _Decision, places: set[Place], existing: Collection[int] | None
+    ) -> None:
+        """Which partitions their topic has, if anybody can say."""
+        if decision.shard.is_unloaded:
+            return
+        gone = set() if existing is None else {place for place in places if place[1] not in existing}
         if gone:
             logger.info("%s is gone, and needs no marker of %s", sorted(gone), decision.markers[0])
             self._written(decision, gone)
-        if nowhere := found.pop(NO_LEADER, None):
-            self._want(decision, nowhere, AGAIN_MS)
-        return found
+        if gone != places:  # this broker has not been told of them yet
+            self._rest(decision, places - gone, decision.pause_ms())
 
     def _answered(self, asked: list[Wanted], response: WriteTxnMarkersResponse | None) -> None:
         """Results come in the order of the markers; without a response nobody knows, and all is repeated."""
@@ -145,9 +177,16 @@ class MarkerWriter:
             if ErrorCode.TRANSACTION_COORDINATOR_FENCED in errors.values():
                 logger.warning("a newer coordinator has taken over %s", decision.markers.transactional_id)
             elif written != partitions:
-                self._want(decision, partitions - written, decision.pause_ms())
+                self._try_again(decision, partitions - written)
             if written:
                 self._written(decision, written)
+
+    def _try_again(self, decision: _Decision, partitions: set[Place]) -> None:
+        unknown = {place for place in partitions if self._leader_of(*place) is None}
+        if unknown:
+            self._want(decision, unknown)
+        if unknown != partitions:
+            self._rest(decision, partitions - unknown, decision.pause_ms())
 
     def _written(self, decision: _Decision, partitions: set[Place]) -> None:
         decision.shard.decide(

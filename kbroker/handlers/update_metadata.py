@@ -36,4 +36,5 @@ def learn(
     broker.inter_broker.brokers_changed()
     if gone:
         broker.groups.delete_topics(frozenset(gone))
+        broker.transactions.topics_ended(frozenset(gone))
     return UpdateMetadataResponse(error_code=ErrorCode.NONE)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
 import pytest
 
 from kbroker.coordinators.step import Markers, Step
-from kbroker.transaction_markers import (
-    AGAIN_MOST_MS,
-    AGAIN_MS,
-    GONE_AFTER_MS,
-    INFORMED_AFTER_MS,
-    MarkerWriter,
-)
+from kbroker.transaction_markers import AGAIN_MOST_MS, AGAIN_MS, MarkerWriter
 from wire.api.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -28,33 +22,50 @@ from wire.errors import ErrorCode
 Place = tuple[str, int]
 
 
+class Due:
+    """A call that is due at some time."""
+
+    def __init__(self, at_ms: int, call: Callable[[], object]) -> None:
+        self.at_ms = at_ms
+        self.call = call
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 class World:
-    """Time, leaders, what was sent, and a coordinator that listens."""
+    """Time, leaders, the metadata store, what was sent, and a coordinator that listens."""
 
     leader_epoch: ClassVar[int] = 7
 
     def __init__(self) -> None:
         self.time_ms = 0
-        self.due: list[tuple[int, Callable[[], object]]] = []
+        self.due: list[Due] = []
         self.leaders: dict[Place, int] = {("t", 0): 1, ("t", 1): 2, ("u", 0): 1}
+        self.stored: dict[str, set[int]] | None = {"t": {0, 1}, "u": {0}}
+        """The partitions of each topic, or None while the store does not answer."""
+        self.questions: list[str] = []
+        """What the store was asked."""
         self.sent: list[tuple[int, WriteTxnMarkersRequest, int, Callable[[Any], object]]] = []
         self.written: list[Place] = []
         self.is_unloaded = False
         self.partition = self
-        self.writer = MarkerWriter(self.send, self.leader_of, self)
+        self.writer = MarkerWriter(self.send, self.leader_of, self.partitions_of, self)
 
     def now_ms(self) -> int:
         return self.time_ms
 
-    def call_later_ms(self, delay_ms: int, call: Callable[[], object]) -> World:
-        self.due.append((self.time_ms + delay_ms, call))
-        return self
-
-    def cancel(self) -> None:
-        raise AssertionError("nothing here is cancelled")
+    def call_later_ms(self, delay_ms: int, call: Callable[[], object]) -> Due:
+        self.due.append(Due(self.time_ms + delay_ms, call))
+        return self.due[-1]
 
     def leader_of(self, topic: str, index: int) -> int | None:
         return self.leaders.get((topic, index))
+
+    def partitions_of(self, topic: str, told: Callable[[Collection[int] | None], object]) -> None:
+        self.questions.append(topic)
+        told(None if self.stored is None else self.stored.get(topic, ()))
 
     def send(self, broker_id: int, message: Any, version: int, told: Callable[[Any], object]) -> None:
         self.sent.append((broker_id, message, version, told))
@@ -68,10 +79,12 @@ class World:
 
     def pass_ms(self, delay_ms: int) -> None:
         end_ms = self.time_ms + delay_ms
-        while now := sorted((at, number) for number, (at, _) in enumerate(self.due) if at <= end_ms):
-            at, number = now[0]
-            self.time_ms = at
-            self.due.pop(number)[1]()
+        while now := [one for one in self.due if one.at_ms <= end_ms]:
+            first = min(now, key=lambda one: one.at_ms)
+            self.due.remove(first)
+            self.time_ms = first.at_ms
+            if not first.is_cancelled:
+                first.call()
         self.time_ms = end_ms
 
     def write(self, *partitions: Place, producer_id: int = 5) -> None:
@@ -203,24 +216,68 @@ def test_a_partition_without_a_leader_is_waited_for(world: World) -> None:
 
 
 def test_a_partition_that_was_deleted_needs_no_marker(world: World) -> None:
-    world.pass_ms(INFORMED_AFTER_MS)
-    del world.leaders["t", 0]
-    world.write(("t", 0))
-    world.pass_ms(GONE_AFTER_MS - 1)
-    assert not world.written
-    world.pass_ms(AGAIN_MS)
-    assert world.written == [("t", 0)]
+    """It is not waited for: another topic of its name would get the marker."""
+    del world.leaders["t", 0], world.leaders["t", 1]
+    world.stored = {"u": {0}}
+    world.write(("t", 0), ("t", 1), ("u", 0))
+    assert world.written == [("t", 0), ("t", 1)]
+    assert world.questions == ["t"]
+    assert world.asked() == [(1, [[("u", 0)]])]
 
 
-def test_a_young_broker_takes_no_partition_for_deleted(world: World) -> None:
-    """It loads what was decided before it is told which topics there are."""
+def test_a_topic_that_was_made_anew_with_fewer_partitions_needs_no_marker_in_the_others(world: World) -> None:
+    del world.leaders["t", 1]
+    world.stored = {"t": {0}}
+    world.write(("t", 0), ("t", 1))
+    assert world.written == [("t", 1)]
+    assert world.asked() == [(1, [[("t", 0)]])]
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_that_a_broker_has_not_been_told_of_a_topic_proves_nothing(world: World, is_silent: bool) -> None:
+    """However long: its coordinator may have been loaded before it is told which topics there are."""
+    world.pass_ms(60_000)
     leader = world.leaders.pop(("t", 0))
+    if is_silent:
+        world.stored = None
     world.write(("t", 0))
-    world.pass_ms(INFORMED_AFTER_MS - AGAIN_MS - 1)
+    world.pass_ms(60_000)
     assert not world.written
     world.leaders["t", 0] = leader
-    world.pass_ms(AGAIN_MS)
+    world.pass_ms(AGAIN_MOST_MS)
     assert world.asked() == [(1, [[("t", 0)]])]
+
+
+def test_the_store_is_asked_more_and_more_rarely(world: World) -> None:
+    del world.leaders["t", 0]
+    world.write(("t", 0))
+    world.pass_ms(60_000)
+    assert 60 < len(world.questions) < 65
+
+
+@pytest.mark.parametrize("leader", [-1, 1])
+def test_what_waits_for_its_leader_ends_with_its_topic(world: World, leader: int) -> None:
+    world.leaders["t", 0] = leader
+    world.write(("t", 0), ("u", 0))
+    if leader == 1:
+        world.answer(t0=ErrorCode.NOT_ENOUGH_REPLICAS)
+    del world.leaders["t", 0]
+    world.stored = {"u": {0}}
+    world.writer.topics_ended({"t"})
+    world.pass_ms(0)
+    assert ("t", 0) in world.written
+    world.leaders["t", 0] = 3
+    world.pass_ms(60_000)
+    assert 3 not in [broker_id for broker_id, *_ in world.sent]
+
+
+def test_what_the_leader_of_a_deleted_partition_refuses_is_not_tried_again(world: World) -> None:
+    world.write(("t", 0))
+    del world.leaders["t", 0]
+    world.stored = {}
+    world.answer(t0=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    world.pass_ms(0)
+    assert world.written == [("t", 0)]
 
 
 def test_a_partition_that_knows_a_larger_epoch_needs_no_marker(world: World) -> None:

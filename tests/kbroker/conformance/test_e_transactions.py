@@ -402,6 +402,20 @@ def test_markers_are_written_for_tools_too(old: Transacting, topic: str) -> None
     assert markers(old.speaker, topic) == [(old.producer_id, 0, "ABORT")]
 
 
+@BOTH
+def test_a_topic_made_anew_gets_no_marker_of_what_was_written_to_the_one_before(
+    speaker: Speaker, topic: str, version: int
+) -> None:
+    """Kafka does not look for the leaders of partitions that were deleted when the transaction ends."""
+    one = producer(speaker, topic, version)
+    one.begun(topic, b"a")
+    assert speaker.delete_topic(topic) == 0
+    assert one.end(is_commit=True) == 0
+    speaker.create(topic, partitions=2)
+    one.completed()
+    assert speaker.offset(topic, LATEST).offset == 0
+
+
 def test_transactions_are_listed(old: Transacting, topic: str) -> None:
     old.begun(topic, b"a")
 
