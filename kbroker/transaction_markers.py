@@ -96,8 +96,8 @@ class MarkerWriter:
         self._partitions_of = partitions_of
         self._clock = clock
         self._wanted: list[Wanted] = []
-        self._resting: dict[Timer, Wanted] = {}
-        """What is tried again when its timer has run out."""
+        self._resting: dict[Callable[[], object], tuple[Timer, set[Place]]] = {}
+        """What tries again, and for which partitions, when its timer has run out."""
 
     def write(self, shard: Shard[Transactions], markers: Markers) -> None:
         """Until all of it is written, or the shard is unloaded."""
@@ -105,11 +105,10 @@ class MarkerWriter:
 
     def topics_ended(self, topics: Collection[str]) -> None:
         """Do not rest until there are others of their names."""
-        for timer, (decision, partitions) in list(self._resting.items()):
+        for again, (timer, partitions) in list(self._resting.items()):
             if any(topic in topics for topic, _ in partitions):
                 timer.cancel()
-                del self._resting[timer]
-                self._want(decision, partitions)
+                again()
 
     def _want(self, decision: _Decision, partitions: set[Place]) -> None:
         self._wanted.append((decision, partitions))
@@ -118,11 +117,10 @@ class MarkerWriter:
 
     def _rest(self, decision: _Decision, partitions: set[Place], delay_ms: int) -> None:
         def again() -> None:
-            del self._resting[timer]
+            del self._resting[again]
             self._want(decision, partitions)
 
-        timer = self._clock.call_later_ms(delay_ms, again)
-        self._resting[timer] = decision, partitions
+        self._resting[again] = self._clock.call_later_ms(delay_ms, again), partitions
 
     def _send_all(self) -> None:
         """One request for each leader."""
