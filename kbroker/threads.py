@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -46,14 +47,9 @@ class Threads:
 
     def _work(self) -> None:
         while (work := self._queue.get()) is not None:
-            function, future = work
-            try:
-                outcome = function()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(outcome)
-            del work, function, future
+            with suppress(MemoryError):  # nobody hears of it, but the thread goes on
+                _do(*work)
+            del work
 
     def stop(self, timeout_s: float) -> bool:
         """Nothing more is submitted; whether all that was has ended within the time."""
@@ -62,3 +58,12 @@ class Threads:
         for thread in self._threads:
             thread.join(timeout_s / len(self._threads))
         return not any(thread.is_alive() for thread in self._threads)
+
+
+def _do(function: Callable[[], Any], future: Future[Any]) -> None:
+    try:
+        outcome = function()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(outcome)

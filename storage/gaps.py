@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from storage import index_repair
 from storage.batch_scan import headers
 from storage.errors import CorruptFile, CorruptIndex
 from storage.files import Files
+from storage.in_threads import Call, InThreads, Submit
 from storage.indexes import MAX_RELATIVE_OFFSET
 from storage.log import UnifiedLog
 from storage.log_config import LogConfig
@@ -46,20 +47,21 @@ class Span(NamedTuple):
     config: LogConfig
 
 
+Found = list[tuple[UnifiedLog, list[Gap]]]
+
+
 class GapSearch:
     """`submit` runs a function in a thread; `call` runs one where the logs are owned."""
 
     def __init__(
         self,
         files: Files,
-        submit: Callable[[Callable[[], None]], object],
-        call: Callable[[Callable[[], object]], object],
+        submit: Submit,
+        call: Call,
     ) -> None:
         self._files = files
-        self._submit = submit
-        self._call = call
+        self._in_threads = InThreads(submit, call)
         self._waiting: deque[UnifiedLog] = deque()
-        self._is_running = False
 
     def add(self, log: UnifiedLog) -> None:
         """Look at a log that was loaded, when its topic's configuration is known."""
@@ -68,28 +70,27 @@ class GapSearch:
 
     def tick(self) -> None:
         """Look at the next ones, if a thread is not at it."""
-        if self._is_running or not self._waiting:
+        self._in_threads.tick()
+        if self._in_threads or not self._waiting:
             return
         spans = [(log, _spans(log)) for log in islice(self._waiting, LOGS_AT_ONCE) if not log.config.compacts]
-        work = partial(self._search, spans)
-        self._submit(work)
-        self._is_running = True
+        self._in_threads.run(partial(self._search, spans), self._tell)
         for _ in range(min(LOGS_AT_ONCE, len(self._waiting))):
             self._waiting.popleft()
 
-    def _search(self, spans: Sequence[tuple[UnifiedLog, Sequence[Span]]]) -> None:
+    def _search(self, spans: Sequence[tuple[UnifiedLog, Sequence[Span]]]) -> Found:
         """In a thread."""
-        found: list[tuple[UnifiedLog, list[Gap]]] = []
-        try:
-            for log, of_log in spans:
-                gaps = [gap for span in of_log if (gap := _gap_behind(self._files, span)) is not None]
-                if gaps:
-                    found.append((log, gaps))
-        finally:
-            self._call(partial(self._tell, found))
+        found: Found = []
+        for log, of_log in spans:
+            gaps = [gap for span in of_log if (gap := _gap_behind(self._files, span)) is not None]
+            if gaps:
+                found.append((log, gaps))
+        return found
 
-    def _tell(self, found: Sequence[tuple[UnifiedLog, Sequence[Gap]]]) -> None:
-        self._is_running = False
+    def _tell(self, found: Found | Exception) -> None:
+        if isinstance(found, Exception):
+            logger.error("Some logs could not be looked at for gaps", exc_info=found)
+            return
         for log, gaps in found:
             bases = log.segments.base_offsets
             log.gaps = [

@@ -37,6 +37,7 @@ from storage.errors import LogDirectoryFailed, OutOfDescriptors, StorageError
 from storage.files import Files
 from storage.flusher import Flusher
 from storage.gaps import GapSearch
+from storage.in_threads import InThreads
 from storage.log import UnifiedLog
 from storage.log_config import LogConfig
 from storage.log_directory import (
@@ -115,7 +116,7 @@ class LogManager:
         self._places: dict[TopicPartition, LogDirectory] = {}
         self._made: dict[TopicPartition, tuple[LogDirectory, UnifiedLog]] = {}
         """Logs that nobody has asked `create` for yet."""
-        self._makings = 0
+        self._making_ahead = InThreads(submit, call)
         self._removals: list[tuple[LogDirectory, str, int | None]] = []
         """Directories of deleted logs, and when to remove them."""
         self._started_ms = 0
@@ -333,40 +334,31 @@ class LogManager:
                 makings.append((topic_partition, directory, making))
 
         made: dict[TopicPartition, tuple[LogDirectory, UnifiedLog]] = {}
-        were_made = partial(self._were_made, made, done)
 
         def make() -> None:
-            try:
-                for topic_partition, directory, making in makings:
-                    with suppress(OSError, StorageError):
-                        made[topic_partition] = directory, making()
-            finally:
-                self._call(were_made)
+            for topic_partition, directory, making in makings:
+                with suppress(OSError, StorageError):
+                    made[topic_partition] = directory, making()
 
-        self._makings += 1
-        if not self._try_to_submit(make):
-            self._call(were_made)
+        def were_made(_: object) -> None:
+            self._made.update(made)
+            done()
 
-    def _were_made(
-        self, made: Mapping[TopicPartition, tuple[LogDirectory, UnifiedLog]], done: Callable[[], object]
-    ) -> None:
-        self._makings -= 1
-        self._made.update(made)
-        done()
+        if not _try(partial(self._making_ahead.run, make, were_made)):
+            self._call(done)
 
     def _try_to_submit(self, function: Callable[[], None]) -> bool:
-        """Whether a thread has it. If not, the log says why, and it has to be tried again."""
-        try:
-            self._submit(function)
-        except Exception as error:
-            logger.error("There is no thread for work on the logs: %s", error or type(error).__name__)
-            return False
-        return True
+        return _try(partial(self._submit, function))
 
     @property
     def is_busy(self) -> bool:
         """Whether threads flush logs, or make some."""
-        return self._makings > 0 or not self.flusher.is_idle
+        return len(self._making_ahead) > 0 or not self.flusher.is_idle
+
+    def look_at_threads(self) -> None:
+        """Go on with what threads have ended without being able to say so."""
+        self.flusher.tick()
+        self._making_ahead.tick()
 
     def delete(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Forget logs at once, durably; their files go in a while, or on the next start.
@@ -457,7 +449,7 @@ class LogManager:
         self._remove_deleted(now_ms)
         with suppress(RuntimeError, MemoryError):  # there may be a thread for it next time
             self._gap_search.tick()
-        self.flusher.tick()
+        self.look_at_threads()
         self._flush_what_is_due(now_ms)
 
     def _is_due(self, what: str, interval_ms: int, now_ms: int) -> bool:
@@ -556,6 +548,16 @@ class LogManager:
         except Exception as error:
             logger.error("There is no thread to close logs: %s", error or type(error).__name__)
             return _at_once(function)
+
+
+def _try(submitting: Callable[[], object]) -> bool:
+    """Whether a thread has it. If not, the log says why, and it has to be tried again."""
+    try:
+        submitting()
+    except Exception as error:
+        logger.error("There is no thread for work on the logs: %s", error or type(error).__name__)
+        return False
+    return True
 
 
 def _close_in_turn(queue: deque[UnifiedLog], time_left_s: Callable[[], float]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
 
 import pytest
@@ -64,6 +65,20 @@ def test_an_error_is_told_to_who_waits_and_the_thread_goes_on() -> None:
 
     with pytest.raises(MemoryError):
         threads.submit(fails).result(WAIT_S)
+    assert threads.submit(lambda: 1).result(WAIT_S) == 1
+    assert threads.stop(WAIT_S)
+
+
+def test_a_thread_outlives_an_outcome_that_there_is_no_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Future(concurrent.futures.Future[int]):
+        def set_result(self, result: int) -> None:
+            if result == 0:
+                raise MemoryError
+            super().set_result(result)
+
+    monkeypatch.setattr("kbroker.threads.Future", Future)
+    threads = Threads(1, "test")
+    threads.submit(lambda: 0)
     assert threads.submit(lambda: 1).result(WAIT_S) == 1
     assert threads.stop(WAIT_S)
 

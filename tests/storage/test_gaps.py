@@ -139,7 +139,7 @@ def test_without_a_thread_it_is_tried_again(disk: SimulatedDisk, monkeypatch: py
 
     search = manager._gap_search
     with monkeypatch.context() as patched:
-        patched.setattr(search, "_submit", refuse)
+        patched.setattr(search._in_threads, "_submit", refuse)
         manager.tick(0)
     assert len(log.gaps) == 0
     manager.tick(1)
