@@ -350,6 +350,7 @@ class Broker:
         self._ticking = self.call_later_ms(min(TICK_MS, self._flush_interval_ms), self._tick)
         values = self.settings.configuration.broker
         self.logs.tick(self.now_ms())
+        self.off_loop.tick()
         self.replicas.tick()
         if self.logs.directories and not self.logs.online:
             self.disks_lost()
@@ -387,7 +388,8 @@ class Broker:
         self.machine.stop(max(0.0, end_s - self.steady_s()))
 
     def _threads_are_busy(self) -> bool:
-        self.logs.flusher.tick()
+        self.logs.look_at_threads()
+        self.off_loop.tick()
         return self.compaction.is_running or self.off_loop.is_running or self.logs.is_busy
 
     # -- requests

@@ -114,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_address = peer[0].removeprefix(IPV4_IN_IPV6)
         self.client_host = f"/{self.client_address}"
         is_admitted = self._broker.connections.admit(self)
-        self._asker = Asker(self.client_host, self.listener, self.number)
+        self._asker = Asker(self.client_host, self.listener, self.number, self.is_there)
         if not is_admitted:
             self._ending = "there are too many"
             self._transport.abort()
@@ -127,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog.clear()
         self._large_bytes = 0
         self.closed.set_result(None)
+        self._count_held()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.room or self._turns.room[: self._usual_bytes]
@@ -268,7 +269,8 @@ class Connection(asyncio.BufferedProtocol):
         slot.is_worked_on = True
         self._slots.append(slot)
         self._large_bytes = len(owned)
-        self.in_slices(dispatcher.decoded(route, owned), slot.begin)
+        decoded = dispatcher.decoded(route, owned)
+        self._broker.slices.take(decoded, slot.begin, self.is_there, whose=self.client_host)
 
     def handle_large(self, route: Route, client_id: str | None, request: Any) -> object:
         if route.key == ApiKey.FETCH:
@@ -276,8 +278,11 @@ class Connection(asyncio.BufferedProtocol):
         self._broker.end_turn()  # what was produced before must be visible to it
         return self._broker.dispatcher.handle(route, client_id, request, self._asker)
 
-    def in_slices(self, work: Work, told: Told) -> None:
-        self._broker.slices.take(work, told, lambda: not self.closed.done())
+    def make_reply(self, work: Work, told: Told) -> None:
+        self._broker.slices.take(work, told, self.is_there, is_end=True)
+
+    def is_there(self) -> bool:
+        return not self.closed.done()
 
     def most_reply_bytes(self, api: int) -> int:
         """A Fetch has its own bound."""
@@ -298,13 +303,17 @@ class Connection(asyncio.BufferedProtocol):
         self._write()
         if not self._slots and (self._ending is not None or (self._draining and not self._backlog)):
             self._outlet.close()
+        self._count_held()
+        must_not_read = bool(self._backlog or self._client_is_slow or self._resting or self._draining)
+        if self._is_reading == must_not_read:
+            self._read(not self._is_reading)
+
+    def _count_held(self) -> None:
+        """What requests hold that cannot be answered yet; of a client that has gone, what is worked on."""
         parked_bytes = self._large_bytes + (self._slots[-1].held_bytes if self._slots else 0)
         if self._backlog or self.held_bytes or self._reader.buffered_bytes or parked_bytes:
             held_bytes = self._reader.buffered_bytes + sum(map(len, self._backlog)) + parked_bytes
             self._broker.connections.holds(self, held_bytes)
-        must_not_read = bool(self._backlog or self._client_is_slow or self._resting or self._draining)
-        if self._is_reading == must_not_read:
-            self._read(not self._is_reading)
 
     def _go_on(self, room: int) -> None:
         """Handle what had to wait. What one turn has no room for is left to the next one."""

@@ -18,6 +18,8 @@ class Context(NamedTuple):
     listener: str = "PLAINTEXT"
     connection: int = 0
     """Later connections have higher numbers; 0 is the broker itself."""
+    is_there: Callable[[], bool] = lambda: True
+    """Whether who asks is still connected."""
 
 
 class NoReply:

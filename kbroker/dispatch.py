@@ -131,6 +131,7 @@ class Asker(NamedTuple):
     client_host: str
     listener: str
     connection: int
+    is_there: Callable[[], bool]
 
 
 class Dispatched(NamedTuple):
@@ -196,7 +197,11 @@ class Dispatcher:
         return (yield from decoded(decode, request, position, most))
 
     def handle(self, route: Route, client_id: str | None, body: Any, asker: Asker) -> object:
-        """What the handler makes of a request; never an exception but HangUp."""
+        """What the handler makes of a request; never an exception but HangUp.
+
+        What is done in slices is not continued for a client that has gone, but for a Produce, which may want
+        no answer.
+        """
         context = Context(route.version, client_id, *asker)
         try:
             outcome = route.handle(self._broker, context, body)
@@ -205,7 +210,9 @@ class Dispatcher:
         if type(outcome) is not GeneratorType:
             return outcome
         parked = Parked()
-        self._broker.slices.take(outcome, partial(self._answered, route, client_id, parked))
+        told = partial(self._answered, route, client_id, parked)
+        is_wanted = None if route.key == ApiKey.PRODUCE else asker.is_there
+        self._broker.slices.take(outcome, told, is_wanted, whose=asker.client_host)
         return parked.outcome if parked.is_done else parked
 
     def _answered(self, route: Route, client_id: str | None, parked: Parked, outcome: object) -> None:

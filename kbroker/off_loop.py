@@ -2,29 +2,30 @@
 
 Rules:
 - One slice runs at a time, since Python runs one thread at a time anyway, and the event loop waits a few
-  milliseconds for each that wants to run. All work takes turns, a slice each: what takes seconds delays other
-  work by a slice at a time, not by seconds.
+  milliseconds for each that wants to run. Clients take turns, a slice each, and so does the work of each of
+  them: what takes seconds delays what others have brought by a slice at a time, not by seconds.
+- A slice whose thread cannot say that it has ended, for want of memory, is noticed by `tick`.
 - Nothing else may touch what steps work on until their outcome is told, which happens on the event loop.
 - There is no bound here on how much work waits; whoever brings it has one (`kbroker.connection_limits`).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from kbroker.fair_queue import FairQueue
+from storage.in_threads import Call, InThreads, Submit
 from wire.steps import Steps
 
 T = TypeVar("T")
 
 SLICE_BYTES = 256 << 10
 
-Call = Callable[[Callable[[], object]], object]
-
 
 class _Work(NamedTuple):
+    whose: str
     steps: Steps[Any]
     done: Callable[[Any], object]
 
@@ -39,18 +40,23 @@ _MORE = _More()
 class OffLoop:
     """`submit` runs a function in a thread, `call` one on the event loop."""
 
-    def __init__(self, submit: Call, call: Call) -> None:
-        self._submit = submit
-        self._call = call
-        self._waiting: deque[_Work] = deque()
-        self.is_running = False
-        """Whether a thread is at work."""
+    def __init__(self, submit: Submit, call: Call) -> None:
+        self._in_threads = InThreads(submit, call)
+        self._waiting: FairQueue[_Work] = FairQueue()
         self._is_stopping = False
 
-    def run(self, steps: Steps[T], done: Callable[[T | Exception], object]) -> None:
+    @property
+    def is_running(self) -> bool:
+        """Whether a thread is at work."""
+        return len(self._in_threads) > 0
+
+    def run(self, steps: Steps[T], done: Callable[[T | Exception], object], whose: str = "") -> None:
         """Have `done` told what `steps` return, or the exception that they end with."""
-        self._waiting.append(_Work(steps, done))
+        self._waiting.append(whose, _Work(whose, steps, done))
         self._go_on()
+
+    def tick(self) -> None:
+        self._in_threads.tick()
 
     def stop(self) -> None:
         """The slice that runs is the last; of the rest nobody hears."""
@@ -59,21 +65,14 @@ class OffLoop:
     def _go_on(self) -> None:
         while self._waiting and not self.is_running and not self._is_stopping:
             work = self._waiting.popleft()
-            self.is_running = True
             try:
-                self._submit(partial(self._in_thread, work))
+                self._in_threads.run(partial(_slice, work.steps), partial(self._told, work))
             except Exception as error:  # no thread, no memory: nobody may wait for what never begins
-                self.is_running = False
                 work.done(error)
 
-    def _in_thread(self, work: _Work) -> None:
-        outcome = _slice(work.steps)
-        self._call(partial(self._told, work, outcome))
-
     def _told(self, work: _Work, outcome: object) -> None:
-        self.is_running = False
         if outcome is _MORE:
-            self._waiting.append(work)
+            self._waiting.append(work.whose, work)
         self._go_on()
         if outcome is not _MORE:
             work.done(outcome)
@@ -86,6 +85,4 @@ def _slice(steps: Steps[Any]) -> object:
             room -= next(steps)
     except StopIteration as end:
         return end.value
-    except Exception as error:
-        return error
     return _MORE

@@ -30,8 +30,8 @@ class Replying(Protocol):
     def handle_large(self, route: Route, client_id: str | None, request: Any) -> object:
         """What the handler makes of it."""
 
-    def in_slices(self, work: Work, told: Told) -> None:
-        """Do it as long as there is a connection."""
+    def make_reply(self, work: Work, told: Told) -> None:
+        """In slices, as long as there is a connection."""
 
     def slot_filled(self) -> None:
         """The reply of a slot is known."""
@@ -93,7 +93,7 @@ class Slot:
         if route.is_large(outcome, self._request):
             most_bytes = connection.most_reply_bytes(route.key)
             work = route.large_reply(self._correlation_id, outcome, self._request, most_bytes)
-            connection.in_slices(work, self._finish)
+            connection.make_reply(work, self._finish)
             return
         reply: object
         try:

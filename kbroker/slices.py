@@ -9,10 +9,11 @@ Rules:
   `take` returns: small requests wait for no large ones.
 - A slice lasts for `SLICE_S`. Then the event loop has its turn, and after that the next work has a slice.
 - At most `AT_ONCE` works go on after that: what they build is what large requests cost in memory. The others
-  wait, in the order in which they came. Whoever asks for work keeps what it is made from, and counts
-  it (`kbroker.connection_limits`).
+  wait; clients take turns, and what one of them has brought is done in its order. Whoever asks for work keeps
+  what it is made from, and counts it (`kbroker.connection_limits`).
 - What is asked for when an outcome is told is about that outcome, and takes its work's place: a request that
-  was decoded is handled, and its reply is encoded, before the next request is decoded.
+  was decoded is handled, and its reply is encoded, before the next request is decoded. Where something had to
+  be waited for in between, what is left to do for the request comes before the next one is begun, too.
 - The garbage collector waits for the end of a slice. It would look for cycles after every few hundred objects
   that are made, among all objects of the broker now and then, and messages have none.
 - Work that nobody wants any more is neither begun nor continued.
@@ -24,6 +25,8 @@ import gc
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
+
+from kbroker.fair_queue import FairQueue
 
 SLICE_S = 0.01
 SHORT_SLICE_S = 0.001
@@ -54,23 +57,43 @@ class Slices:
         self._steady_s = steady_s
         self._call_soon = call_soon
         self._begun: deque[_Asked] = deque()
-        self._waiting: deque[_Asked] = deque()
+        self._ending: deque[_Asked] = deque()
+        """What is left to do for requests that have been handled."""
+        self._waiting: FairQueue[_Asked] = FairQueue()
         self._is_scheduled = False
         self._has_place = False
         """Whether a work that went on is over, and nothing has taken its place."""
 
-    def take(self, work: Work, told: Told, is_wanted: Callable[[], bool] | None = None) -> None:
-        """Do it; `told` gets the outcome, which may be an exception, perhaps before this returns."""
+    def take(
+        self,
+        work: Work,
+        told: Told,
+        is_wanted: Callable[[], bool] | None = None,
+        *,
+        whose: str = "",
+        is_end: bool = False,
+    ) -> None:
+        """Do it; `told` gets the outcome, which may be an exception, perhaps before this returns.
+
+        `whose` it is, and whether it is the end of what was done before.
+        """
         asked = _Asked(work, told, is_wanted)
-        is_busy = self._begun or self._waiting
-        if not self._advance(asked, SHORT_SLICE_S if is_busy else SLICE_S):
-            (self._begun if self._has_place else self._waiting).append(asked)
+        is_busy = self._begun or self._ending or self._waiting
+        if self._advance(asked, SHORT_SLICE_S if is_busy else SLICE_S):
+            return
+        if self._has_place:
             self._has_place = False
-            self._schedule()
+            self._begun.append(asked)
+        elif is_end:
+            self._ending.append(asked)
+        else:
+            self._waiting.append(whose, asked)
+        self._schedule()
 
     def stop(self) -> None:
         """Do no more of them."""
         self._begun.clear()
+        self._ending.clear()
         self._waiting.clear()
 
     def _schedule(self) -> None:
@@ -81,10 +104,9 @@ class Slices:
     def _go_on(self) -> None:
         """One slice."""
         self._is_scheduled = False
-        if not all(asked.is_wanted() for asked in self._waiting):
-            self._waiting = deque(asked for asked in self._waiting if asked.is_wanted())
-        while self._waiting and len(self._begun) < AT_ONCE:
-            self._begun.append(self._waiting.popleft())
+        self._waiting.keep(lambda asked: asked.is_wanted())
+        while (self._ending or self._waiting) and len(self._begun) < AT_ONCE:
+            self._begun.append((self._ending or self._waiting).popleft())
         if not self._begun:
             return
         asked = self._begun.popleft()

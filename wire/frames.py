@@ -160,9 +160,11 @@ class FrameReader:
             self._spare = None
 
     def drop(self) -> None:
-        """No more bytes will come."""
+        """No more bytes will come: what there is of a frame is given up."""
         self.room = None
         self.give_back()
+        self._partial = bytearray()
+        self._wanted = _SIZE.size
 
     def _take(self, view: memoryview, position: int) -> int:
         """Continue the frame in progress; return where in `view` what it did not need begins."""

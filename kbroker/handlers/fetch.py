@@ -71,7 +71,9 @@ def fetch(
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
     if replica_id < 0 and len(plan.wanted) > MOST_AT_ONCE:
-        return _LargeFetching(broker, context, request, plan, replica).in_slices(request.max_wait_ms)
+        return _LargeFetching(broker, context, request, plan, replica).in_slices(
+            request.max_wait_ms, context.is_there
+        )
     fetching = _Fetching(broker, context, request, plan, replica)
     fetching.read()
     fetching.heard()
@@ -379,22 +381,27 @@ class _LargeFetching(_Fetching):
     It is told of changes from the beginning on, since what has been read may change while the rest is.
     """
 
-    __slots__ = ("_has_timer", "_is_over", "_is_waiting", "_news")
+    __slots__ = ("_has_timer", "_is_over", "_is_there", "_is_waiting", "_news")
 
-    def in_slices(self, max_wait_ms: int) -> InSlices[FetchResponse | Parked]:
+    def in_slices(self, max_wait_ms: int, is_there: Callable[[], bool]) -> InSlices[FetchResponse | Parked]:
+        self._is_there = is_there
         self._news, self._is_waiting, self._has_timer = 0, False, max_wait_ms > 0
         self._is_over = not self._has_timer
-        if self._has_timer:
-            yield from self._watch()
-            self._timer = self._broker.call_later_ms(max_wait_ms, self._answer)
-        yield from self._read_in_slices()
-        while not (self.may_leave or self._is_over) and self._visible + self._news >= self._min_bytes:
+        try:
+            if self._has_timer:
+                self._timer = self._broker.call_later_ms(max_wait_ms, self._answer)
+                yield from self._watch()
             yield from self._read_in_slices()
-        if self.may_leave or self._is_over:
-            return (yield from self._respond())
-        self._visible += self._news
-        self._is_waiting, self._parked = True, Parked()
-        return self._parked
+            while not (self.may_leave or self._is_over) and self._visible + self._news >= self._min_bytes:
+                yield from self._read_in_slices()
+            if self.may_leave or self._is_over:
+                return (yield from self._respond())
+            self._visible += self._news
+            self._is_waiting, self._parked = True, Parked()
+            return self._parked
+        finally:  # whether it waits, is answered, or its client has gone
+            if not self._is_waiting:
+                self._look_away()
 
     def _watch(self) -> InSlices[None]:
         for wanted in self._plan.wanted:
@@ -403,6 +410,12 @@ class _LargeFetching(_Fetching):
                 self._waiting_at(partition)[self._changed] = None
                 self._watched.append(partition)
             yield
+
+    def _look_away(self) -> None:
+        if self._has_timer:
+            self._timer.cancel()
+        for partition in self._watched:
+            self._waiting_at(partition).pop(self._changed, None)
 
     def _read_in_slices(self) -> InSlices[None]:
         self._news = 0
@@ -426,17 +439,15 @@ class _LargeFetching(_Fetching):
 
     def _finish(self) -> None:
         self._is_waiting = False
-        self._broker.slices.take(self._read_and_respond(), self._parked.complete)
+        self._look_away()
+        work, told = self._read_and_respond(), self._parked.complete
+        self._broker.slices.take(work, told, self._is_there, is_end=True)
 
     def _read_and_respond(self) -> InSlices[FetchResponse]:
         yield from self._read_in_slices()
         return (yield from self._respond())
 
     def _respond(self) -> InSlices[FetchResponse]:
-        if self._has_timer:
-            self._timer.cancel()
-        for partition in self._watched:
-            self._waiting_at(partition).pop(self._changed, None)
         if self._plan.is_superseded:
             return self.response()
         response = FetchResponse(session_id=self._plan.session_id, responses=[])

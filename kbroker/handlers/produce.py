@@ -144,6 +144,7 @@ class _InFlight:
         "_acks",
         "_allowance",
         "_broker",
+        "_client_host",
         "_failed",
         "_is_asking",
         "_late",
@@ -162,6 +163,7 @@ class _InFlight:
     def __init__(self, broker: Broker, context: Context, request: ProduceRequest) -> None:
         self.parked = Parked(pipelined=True)
         self._broker = broker
+        self._client_host = context.client_host
         self._version = context.api_version
         self._acks = request.acks
         self._transactional_id = request.transactional_id or ""
@@ -206,7 +208,8 @@ class _InFlight:
                 yield
         if self._late:
             self.parked.pipelined = False
-            self._broker.off_loop.run(examine(self._late, self._now_ms), self._examined)
+            steps = examine(self._late, self._now_ms)
+            self._broker.off_loop.run(steps, self._examined, self._client_host)
         self._one_done()
 
     def _answers_for(self, topic: TopicProduceData) -> list[PartitionProduceResponse]:
@@ -240,7 +243,7 @@ class _InFlight:
 
     def _examined(self, found: list[Accepted] | Exception) -> None:
         """What took long was looked at."""
-        self._broker.slices.take(self._stage_late(found), self._staged_late)
+        self._broker.slices.take(self._stage_late(found), self._staged_late, is_end=True)
 
     def _stage_late(self, found: list[Accepted] | Exception) -> InSlices[None]:
         """Meanwhile partitions may not be what they were."""

@@ -101,7 +101,9 @@ class _Committing:
     def _commit(self, producer: InTransaction) -> None:
         gathered = Gathered()
         gathered.parked.then(all_of).when_done(self.parked.complete)
-        self._broker.slices.take(self._in_pieces(producer, gathered), lambda done: gathered.is_complete())
+        self._broker.slices.take(
+            self._in_pieces(producer, gathered), lambda done: gathered.is_complete(), is_end=True
+        )
 
     def _in_pieces(self, producer: InTransaction, gathered: Gathered) -> InSlices[None]:
         for topics in in_pieces(self._request.topics, "partitions"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
+import pytest
+
 from kbroker.off_loop import SLICE_BYTES, OffLoop
 
 
@@ -38,6 +40,16 @@ def test_work_takes_turns() -> None:
     assert told == ["a0", "b0", "a1", "a2"]
     assert outcomes == ["b", "a"]
     assert not machine.off_loop.is_running
+
+
+def test_clients_take_turns_however_much_they_have_brought() -> None:
+    machine, told, outcomes = OneThread(), list[str](), list[object]()
+    for name in "abc":
+        machine.off_loop.run(of(name, 2, told), outcomes.append, "one")
+    machine.off_loop.run(of("x", 3, told), outcomes.append, "other")
+    machine.run_all()
+    assert told == ["a0", "b0", "x0", "c0", "x1", "a1", "x2", "b1", "c1"]
+    assert outcomes == ["x", "a", "b", "c"]
 
 
 def test_small_steps_share_a_slice() -> None:
@@ -89,3 +101,25 @@ def test_work_for_which_there_is_no_thread_is_told_so_and_the_next_one_may_have_
     off_loop.run(of("b", 0, []), outcomes.append)
     submitted.pop()()
     assert outcomes[1:] == ["b"]
+
+
+def test_a_slice_whose_end_could_not_be_told_for_want_of_memory_holds_up_nothing() -> None:
+    submitted, outcomes = list[Callable[[], object]](), list[object]()
+    has_memory = False
+
+    def call(function: Callable[[], object]) -> None:
+        if not has_memory:
+            raise MemoryError
+        function()
+
+    off_loop = OffLoop(submitted.append, call)
+    off_loop.run(of("a", 0, []), outcomes.append)
+    off_loop.run(of("b", 0, []), outcomes.append)
+    with pytest.raises(MemoryError):
+        submitted.pop()()
+    has_memory = True
+    off_loop.tick()
+    assert outcomes == ["a"]
+    submitted.pop()()
+    assert outcomes == ["a", "b"]
+    assert not off_loop.is_running

@@ -33,8 +33,10 @@ class World:
             raise outcome
         return outcome or name
 
-    def take(self, name: str, steps: int, outcome: object = None) -> None:
-        self.slices.take(self.work(name, steps, outcome), self.done.append)
+    def take(
+        self, name: str, steps: int, outcome: object = None, *, whose: str = "", is_end: bool = False
+    ) -> None:
+        self.slices.take(self.work(name, steps, outcome), self.done.append, whose=whose, is_end=is_end)
 
     def turn(self) -> None:
         self.turns.append([])
@@ -118,6 +120,26 @@ def test_what_was_decoded_is_handled_and_answered_before_more_is_decoded(world: 
     world.run()
     assert len(world.done) == 5 * AT_ONCE
     assert most_built <= AT_ONCE
+
+
+def test_what_had_to_be_waited_for_is_ended_before_more_is_begun(world: World) -> None:
+    """Such as the reply to a request that a controller has decided on."""
+    for number in range(4 * AT_ONCE):
+        world.take(str(number), 100)
+    world.take("reply", 100, is_end=True)
+    world.run()
+    assert world.done.index("reply") <= AT_ONCE
+
+
+def test_clients_take_turns_however_much_they_have_asked(world: World) -> None:
+    for number in range(8 * AT_ONCE):
+        world.take(str(number), 100, whose="demanding")
+    for name in ("a", "b"):
+        world.take(name, 100, whose="modest")
+    world.run()
+    assert world.done.index("a") <= 2 * AT_ONCE
+    assert world.done.index("b") <= 2 * AT_ONCE
+    assert [one for one in world.done if one not in ("a", "b")] == [str(one) for one in range(8 * AT_ONCE)]
 
 
 def test_an_exception_is_an_outcome_and_ends_no_other_work(world: World) -> None:
