@@ -387,6 +387,11 @@ class Broker:
         self.logs.close(self.broker_epoch, lambda: end_s - LAST_S - self.steady_s())
         self.machine.stop(max(0.0, end_s - self.steady_s()))
 
+    @property
+    def works_for_clients(self) -> bool:
+        """Whether requests wait for the broker itself, or its disk, and for nobody else."""
+        return self.slices.is_busy or self.off_loop.is_busy or not self.logs.flusher.is_idle
+
     def _threads_are_busy(self) -> bool:
         self.logs.look_at_threads()
         self.off_loop.tick()

@@ -50,6 +50,11 @@ class OffLoop:
         """Whether a thread is at work."""
         return len(self._in_threads) > 0
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether any work is not done."""
+        return self.is_running or bool(self._waiting)
+
     def run(self, steps: Steps[T], done: Callable[[T | Exception], object], whose: str = "") -> None:
         """Have `done` told what `steps` return, or the exception that they end with."""
         self._waiting.append(whose, _Work(whose, steps, done))

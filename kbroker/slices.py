@@ -64,6 +64,11 @@ class Slices:
         self._has_place = False
         """Whether a work that went on is over, and nothing has taken its place."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether any work is not done."""
+        return bool(self._begun or self._ending or self._waiting)
+
     def take(
         self,
         work: Work,
@@ -78,8 +83,7 @@ class Slices:
         `whose` it is, and whether it is the end of what was done before.
         """
         asked = _Asked(work, told, is_wanted)
-        is_busy = self._begun or self._ending or self._waiting
-        if self._advance(asked, SHORT_SLICE_S if is_busy else SLICE_S):
+        if self._advance(asked, SHORT_SLICE_S if self.is_busy else SLICE_S):
             return
         if self._has_place:
             self._has_place = False

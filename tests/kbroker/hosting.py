@@ -68,8 +68,12 @@ class Hosting:
     def __exit__(self, *_: object) -> None:
         for client in self._clients:
             client.socket.close()
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        if self._thread.is_alive():
+            self.begin_to_stop()
         self._thread.join()
+
+    def begin_to_stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def _serve(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from kbroker.draining import DRAIN_S
+from kbroker.produced_batches import MOST_ON_LOOP
+from kbroker.replica_manager import Durability
 from tests.kbroker.cluster.in_process import Cluster, run, until
-from tests.kbroker.harness import BrokerProcess
+from tests.kbroker.harness import BrokerProcess, RawClient
+from tests.kbroker.hosting import Hosting
 from tests.kbroker.speaker import Speaker, batch
+from tests.kbroker.test_looking_at_records import Busy, bomb
+from tests.kbroker.test_looking_at_records import until as until_sync
+from tests.kbroker.test_visible_when_durable import SlowDisk
 from wire.api import ApiKey
 from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
 from wire.api.find_coordinator import FindCoordinatorRequest
 from wire.api.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from wire.api.metadata import MetadataRequest, MetadataRequestTopic
 from wire.api.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from wire.compression import Codec
 from wire.errors import ErrorCode
 
 pytestmark = pytest.mark.slow
@@ -49,6 +58,61 @@ def test_produces_that_were_sent_before_the_signal_are_answered(tmp_path: Path) 
     assert offsets == list(range(1, PRODUCES + 1))
     assert client.socket.recv(1) == b"", "an end, not a reset"
     assert broker.stop() == 0
+
+
+def until_nothing_is_read(idle: RawClient) -> None:
+    """A client that waits for nothing is let go of when nobody is read from any more."""
+    assert idle.receive() == b""
+
+
+def test_a_produce_that_waits_for_the_disk_is_answered_by_what_the_disk_says(tmp_path: Path) -> None:
+    """Its records are going to be durable: a producer that is told of an error writes them twice."""
+    with Hosting(tmp_path / "data", Durability.AUTO) as hosting:
+        partition, disk = hosting.host(), SlowDisk(hosting)
+        producer, idle = hosting.connect(), hosting.connect()
+        for number in range(2):
+            producer.send(producer.request(produce_request(), ApiKey.PRODUCE, 9, number))
+        assert disk.asked.wait(30)
+        hosting.begin_to_stop()
+        until_nothing_is_read(idle)
+        disk.may_go_on.set()
+        for number in range(2):
+            answer = producer.reply(ApiKey.PRODUCE, 9, number).responses[0].partition_responses[0]
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, number)
+        assert producer.receive() == b""
+    assert partition.log.recovery_point == 2
+
+
+def test_records_that_are_looked_at_for_long_are_answered(tmp_path: Path) -> None:
+    with Hosting(tmp_path / "data") as hosting:
+        hosting.host()
+        busy, producer, idle = Busy(hosting), hosting.connect(), hosting.connect()
+        request = produce_request(b"")
+        request.topic_data[0].partition_data[0].records = bomb(Codec.ZSTD, 3 * MOST_ON_LOOP)
+        producer.send(producer.request(request, ApiKey.PRODUCE, 9))
+        until_sync(lambda: hosting.do(lambda: hosting.broker.connections.held_bytes))
+        hosting.begin_to_stop()
+        until_nothing_is_read(idle)
+        time.sleep(1.5 * DRAIN_S)
+        busy.free()
+        answer = producer.reply(ApiKey.PRODUCE, 9).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)
+
+
+def test_fetches_that_wait_one_behind_the_other_are_answered(tmp_path: Path) -> None:
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    request = FetchRequest(
+        max_wait_ms=300_000, min_bytes=1, topics=[FetchTopic(topic="t", partitions=[wanted])]
+    )
+    with Hosting(tmp_path / "data") as hosting:
+        partition, client = hosting.host(), hosting.connect()
+        client.send(*(client.request(request, ApiKey.FETCH, 12, number) for number in range(3)))
+        until_sync(lambda: partition.fetches)
+        hosting.begin_to_stop()
+        for number in range(3):
+            [topic] = client.reply(ApiKey.FETCH, 12, number).responses
+            assert topic.partitions[0].error_code == ErrorCode.NONE
+        assert client.receive() == b""
 
 
 def test_a_fetch_that_waits_is_answered(tmp_path: Path) -> None:
