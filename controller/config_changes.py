@@ -1,17 +1,21 @@
-"""How a broker hears of configurations: all of them at first, and then each that is announced.
+"""How a broker hears of configurations: all of them at first, then each that is announced or asked for.
 
 `/config/changes` gets a node for every change, naming whose configuration to read again. Each broker looks at
 the nodes it has not seen, and removes those older than `KEPT_MS`, as Kafka's brokers do.
 
-- A configuration is passed on whole, and as it is now: two changes at once may be heard as one, twice.
-- After the connection was lost, everything has to be read again.
+- A configuration is passed on whole, and as it is now: two changes at once may be heard as one, twice. One
+  read ends before the next begins, so that what is passed on last was read last.
+- After the connection was lost, everything has to be read again; what has gone meanwhile is passed on, too.
+- Kafka announces nothing when it creates or deletes a topic. So a broker that makes a log reads how the topic
+  is configured (`read`).
 - What makes no sense is logged and passed over: one bad node must not stop the others.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from controller import znodes
@@ -40,13 +44,16 @@ class ConfigChanges:
         self._announced = announced
         self._now_ms = now_ms
         self._last = ""
+        self._existing: set[str] = set()
+        """The paths that had a node when they were last read."""
+        self._reading = asyncio.Lock()
 
     async def read_all(self) -> None:
-        """Everything that is set, and announcements from here on."""
+        """Everything that is set, what is not set any more, and announcements from here on."""
         names = await self._announcements()
         self._last = names[-1] if names else ""
-        entities = await configured(self._store)
-        await self._pass_on([znodes.entity_path(one) for one in entities if not znodes.is_above_clients(one)])
+        entities = [one for one in await configured(self._store) if not znodes.is_above_clients(one)]
+        await self.read(dict.fromkeys([*map(znodes.entity_path, entities), *sorted(self._existing)]))
 
     async def read_new(self) -> None:
         """What has been announced since."""
@@ -62,7 +69,7 @@ class ConfigChanges:
                 paths[znodes.ConfigChange.decode(node.data).entity_path] = None
             except ZnodeError:
                 log.exception("The configuration change %s makes no sense", name)
-        await self._pass_on(list(paths))
+        await self.read(paths)
         await self._remove_old(names)
 
     async def _announcements(self) -> list[str]:
@@ -71,9 +78,18 @@ class ConfigChanges:
 
         return await self._store.children(znodes.CONFIG_CHANGES, changed)
 
+    async def read(self, paths: Iterable[str]) -> None:
+        """Pass on what is set at these paths now."""
+        async with self._reading:
+            await self._pass_on(list(paths))
+
     async def _pass_on(self, paths: list[str]) -> None:
         nodes = await found([self._store.get(f"/config/{path}") for path in paths])
         for path, node in zip(paths, nodes, strict=True):
+            if node is None:
+                self._existing.discard(path)
+            else:
+                self._existing.add(path)
             try:
                 values = {} if node is None else znodes.Config.decode(node.data)
             except ZnodeError:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from controller import brokers, events
+from controller import brokers, events, znodes
 from controller.config_changes import ConfigChanges
 from controller.membership import register
 from controller.metadata_store import (
@@ -190,6 +190,10 @@ class Controller:
             work = self._queue.popleft()
             if isinstance(work, _Asked):
                 work.reply(_not_controller(work.question))
+
+    async def read_configs(self, topics: Iterable[str]) -> None:
+        """Have the broker told how these topics are configured now. May raise StoreError."""
+        await self._configs.read([znodes.entity_path((EntityType.TOPIC, topic)) for topic in topics])
 
     def ask(self, question: events.Question, reply: Reply) -> None:
         """Have a question decided and answered."""
@@ -411,7 +415,9 @@ class Controller:
                 return events.BrokersRegistered(await self._reader.brokers())
             case Part.TOPICS:
                 known = () if self._state is None else self._state.topics
-                return events.TopicsAppeared((await self._reader.topics(known)).states)
+                topics = (await self._reader.topics(known)).states
+                entities = [(EntityType.TOPIC, topic.name) for topic in topics]
+                return events.TopicsAppeared(topics, await self._reader.configs(entities))
             case Part.DELETIONS:
                 return events.DeletionsRequested(await self._reader.deletions())
             case Part.REASSIGNMENTS:

@@ -56,7 +56,10 @@ class RequestAnswered(NamedTuple):
 
 
 class TopicsAppeared(NamedTuple):
+    """Somebody else has created topics, with these configurations."""
+
     topics: Sequence[TopicState]
+    configs: Mapping[Entity, EntityConfig] = MappingProxyType({})
 
 
 class TopicWritten(NamedTuple):

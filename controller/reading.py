@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -192,9 +192,10 @@ class Reader:
                 log.exception("%s makes no sense", path)
         return list(brokers), list(nodes)
 
-    async def configs(self) -> dict[Entity, EntityConfig]:
-        """All there are."""
-        entities = await configured(self._store)
+    async def configs(self, entities: Sequence[Entity] | None = None) -> dict[Entity, EntityConfig]:
+        """Those of these entities, or all there are."""
+        if entities is None:
+            entities = await configured(self._store)
         nodes = await found([self._store.get(znodes.Config.path(entity)) for entity in entities])
         return {
             entity: _config(entity, node)

@@ -22,7 +22,14 @@ from controller.metadata_store import Create, Delete
 from controller.partitions import settle
 from controller.placement import Start
 from controller.plan import Plan, announcement
-from controller.state import EntityType, ReplicaAssignment, TopicPartition, TopicState
+from controller.state import (
+    Entity,
+    EntityConfig,
+    EntityType,
+    ReplicaAssignment,
+    TopicPartition,
+    TopicState,
+)
 from controller.topic_names import metric_name, objection_to
 from wire.api.create_partitions import (
     CreatePartitionsRequest,
@@ -282,11 +289,15 @@ def _add_partitions(plan: Plan, topic: TopicState, added: Assignments) -> InSlic
         yield
 
 
-def appeared(plan: Plan, topics: Sequence[TopicState]) -> InSlices[None]:
+def appeared(
+    plan: Plan, topics: Sequence[TopicState], configs: Mapping[Entity, EntityConfig]
+) -> InSlices[None]:
     """Somebody else has written these topics into the store."""
     new = [topic for topic in topics if topic.name not in plan.state.topics]
     write_new_ids(plan, new)
     for topic in new:
+        if (config := configs.get((EntityType.TOPIC, topic.name))) is not None:
+            plan.state.configs[EntityType.TOPIC, topic.name] = config
         yield from add(plan, topic)
 
 

@@ -128,7 +128,7 @@ TRANSITIONS: Mapping[type, Callable[[Plan, Any], object]] = {
     events.ControllerStarted: _controller_started,
     events.BrokersRegistered: lambda plan, event: brokers.change(plan, event.brokers),
     events.RequestAnswered: _request_answered,
-    events.TopicsAppeared: lambda plan, event: topics.appeared(plan, event.topics),
+    events.TopicsAppeared: lambda plan, event: topics.appeared(plan, event.topics, event.configs),
     events.TopicWritten: lambda plan, event: topics.written(
         plan, event.name, event.assignments, event.version
     ),

@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from kbroker.membership import Membership
 
 TICK_MS = 1000
+MADE_AT_ONCE = 4
+"""Logs that are made without a thread: some milliseconds each, on a slow disk."""
 USE_DEFAULT = -1
 SMALL_REPLY_BYTES = 1 << 20
 
@@ -269,7 +271,14 @@ class Broker:
         asyncio.get_running_loop().call_soon(call)
 
     def _make_logs(self, wanted: NewLogs, done: Callable[[], object]) -> None:
-        self.logs.make_ahead(wanted, self.now_ms(), done)
+        """Once it is known how their topics are configured. A few are left to the order, without a thread."""
+        is_many = len(wanted) > MADE_AT_ONCE
+        make = partial(self.logs.make_ahead, wanted, self.now_ms(), done) if is_many else done
+        if self.membership is None:
+            make()
+        else:
+            topics = dict.fromkeys(topic for topic, _ in wanted)
+            self.spawn(self.membership.learn_topics(topics, make))
 
     def _call_from_thread(self, call: Callable[[], object]) -> None:
         if self._loop is not None:

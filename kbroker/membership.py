@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 0.002
+READ_AGAIN_S = 0.1
 LOOK_AFTER_REPLICAS_MS = 1000
 CREATE_TOPICS_VERSION = 7
 CONTROLLED_SHUTDOWN_VERSION = 3
@@ -365,6 +366,21 @@ class Membership:
 
     def _session_changed(self, state: SessionState) -> None:
         self.session_changes[state] += 1
+
+    async def learn_topics(
+        self, topics: Iterable[str], then: Callable[[], object], *, has_to: bool = True
+    ) -> None:
+        """Read how topics are configured, and call `then`; if it has to be known, however long it takes."""
+        while True:
+            try:
+                await self.controller.read_configs(topics)
+            except StoreError as error:
+                logger.debug("How topics are configured cannot be read now: %r", error)
+                if has_to:
+                    await asyncio.sleep(READ_AGAIN_S)
+                    continue
+            then()
+            return
 
     # -- what other brokers ask the controller here
 

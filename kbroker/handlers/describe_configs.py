@@ -2,6 +2,9 @@
 
 - v1+: sources and synonyms; v3+: types and documentation. An unknown topic is 3 (conformance 18), one that
   cannot be is 17.
+- In a cluster the configuration of a topic is read from the store, as by Kafka 3.9: what was answered to
+  another broker's client a moment ago is seen, and what Kafka's brokers store without a word. Where the store
+  cannot be asked, the answer is what is known.
 - A broker describes itself; the empty name is the default of all brokers.
 - Client metrics have three keys, which keep their defaults: there are no subscriptions to them.
 - Null keys are all keys; names that are no key are left out.
@@ -10,6 +13,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from controller.topic_names import objection_to
@@ -22,7 +26,7 @@ from kbroker.configuration.resources import (
     Resource,
     TopicResource,
 )
-from kbroker.context import Context, InSlices
+from kbroker.context import Context, InSlices, Parked
 from wire.api.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -41,7 +45,19 @@ TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 
 def describe_configs(
     broker: Broker, context: Context, request: DescribeConfigsRequest
-) -> InSlices[DescribeConfigsResponse]:
+) -> InSlices[DescribeConfigsResponse] | Parked:
+    membership, work = broker.membership, described(broker, request)
+    named = dict.fromkeys(one.resource_name for one in request.resources if one.resource_type == TOPIC)
+    topics = [name for name in named if name in broker.metadata.topics]
+    if not topics or membership is None or not membership.is_shared:
+        return work
+    parked = Parked()
+    answer = partial(broker.slices.take, work, parked.complete)
+    broker.spawn(membership.learn_topics(topics, answer, has_to=False))
+    return parked
+
+
+def described(broker: Broker, request: DescribeConfigsRequest) -> InSlices[DescribeConfigsResponse]:
     whole: dict[tuple[int, str], DescribeConfigsResult] = {}
     results = []
     for one in request.resources:

@@ -4,7 +4,9 @@
 - A partition's order counts if its leader epoch is not lower, and if equal its partition epoch not lower,
   than what this broker acts on (KIP-497); older ones get STALE_CONTROLLER_EPOCH.
 - The log is made if it is not there: a few at once, many in a thread, some at a time, while other requests
-  are handled. A partition is led or followed when its log is there; the answer leaves when all of them are.
+  are handled. Before that, the configuration of its topic is read from the store: nothing announces that of a
+  topic that a Kafka broker creates, or that it is not what it was for an earlier topic of the name.
+- A partition is led or followed when its log is there; the answer leaves when all of them are.
 - A log that was made for another topic of the same name gets INCONSISTENT_TOPIC_ID; one that the disk refuses
   KAFKA_STORAGE_ERROR, and the others go on.
 """
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 AT_ONCE = 50
 """Partitions: a millisecond or two."""
-MADE_AT_ONCE = 4
-"""Logs that are made without a thread: some milliseconds each, on a slow disk."""
 
 
 def leader_and_isr(broker: Broker, context: Context, request: LeaderAndIsrRequest) -> Any:
@@ -56,7 +56,7 @@ def obey(
             for topic, state in some
             if broker.logs.would_make((topic.topic_name, state.partition_index), is_new=state.is_new)
         }
-        if begin or len(new) > MADE_AT_ONCE:
+        if begin or new:
             yield new
         broker_epoch = request.broker_epoch if request.broker_epoch >= 0 else broker.broker_epoch
         codes += [follow_order(broker, topic, state, broker_epoch) for topic, state in some]

@@ -150,3 +150,40 @@ async def test_partitions_that_are_added_in_the_store_are_noticed() -> None:
         await cluster.until(lambda added=added: added in broker.fake.known)  # type: ignore[misc]
     assert await cluster.ask(set_config("t", "retention.ms", "5")), "the state fits the store"
     await cluster.stop_all()
+
+
+@in_virtual_time
+async def test_a_broker_that_was_away_hears_of_what_is_configured_no_more() -> None:
+    """The announcement came while it was not connected; the next topic of that name must inherit nothing."""
+    cluster = Cluster(seed=20)
+    broker = await cluster.start(1)
+    store, other = broker.store, await cluster.connect()
+    path = znodes.Config.path((EntityType.TOPIC, "t"))
+    announced = znodes.ConfigChange("topics/t").encode()
+    await other.create(path, znodes.Config.encode({"retention.ms": "2000"}))
+    await other.create(znodes.CONFIG_CHANGE_PREFIX, announced, sequential=True)
+    await cluster.until(lambda: broker.configs.get("topics/t") == {"retention.ms": "2000"})
+    store.cut()
+    await other.delete(path)
+    await other.create(znodes.CONFIG_CHANGE_PREFIX, announced, sequential=True)
+    store.restore()
+    await cluster.until(lambda: broker.configs["topics/t"] == {})
+    await cluster.stop_all()
+
+
+@in_virtual_time
+async def test_what_kafka_has_stored_for_a_topic_goes_with_the_topic() -> None:
+    """Its brokers announce nothing; the controller reads the configuration with the topic."""
+    cluster = Cluster(seed=21)
+    await cluster.start(1)
+    other = await cluster.connect()
+    path = znodes.Config.path((EntityType.TOPIC, "t"))
+    await other.create(path, znodes.Config.encode({"unclean.leader.election.enable": "true"}))
+    topic = znodes.Topic(b"i" * 16, {0: ReplicaAssignment((1,))})
+    await other.create(znodes.Topic.path("t"), topic.encode())
+    await cluster.settle()
+    await cluster.ask(events.DeleteTopics(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1), 5))
+    await cluster.settle()
+    assert await other.exists(znodes.Topic.path("t")) is None
+    assert await other.exists(path) is None
+    await cluster.stop_all()
