@@ -187,6 +187,7 @@ class Broker:
         replicas.leader_quota = self.replication_quota(
             lambda: self.settings.configuration.broker.leader_replication_throttled_rate
         )
+        replicas.ordered_logs.is_known = lambda place: self.metadata.partition(*place) is not None
         replicas.tells_high_watermark = self.sends_to_closest_replica
         replicas.traffic.most = self.settings.configuration.broker.kbroker_metrics_max_partitions
         return replicas

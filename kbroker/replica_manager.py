@@ -28,6 +28,7 @@ from kbroker.fetch_sessions import PartitionKey
 from kbroker.follower_sessions import FollowerSession
 from kbroker.leader_lease import Certainty
 from kbroker.measures import Traffic, TrafficByTopic
+from kbroker.ordered_logs import OrderedLogs
 from kbroker.other_replicas import NOBODY
 from kbroker.partition import Leadership
 from kbroker.produced_batches import ProduceRules
@@ -200,7 +201,6 @@ class ReplicaManager:
         """
         self._broker_id = broker_id
         self._now_ms = now_ms
-        self._logs = logs
         self._flusher = logs.flusher
         self._configure = configure
         self._leadership = leadership
@@ -210,6 +210,7 @@ class ReplicaManager:
         self._staged: list[HostedPartition] = []
         self._unsynced: list[HostedPartition] = []
         """Those of which a sync could not be tried."""
+        self.ordered_logs = OrderedLogs(logs, now_ms)
         self.others = NOBODY
         self.lease = Certainty()
         self.traffic = TrafficByTopic()
@@ -235,10 +236,8 @@ class ReplicaManager:
         self.append_staged()
         partition = self._partitions.get((topic, state.partition_index))
         if partition is None:
-            place = (topic, state.partition_index)
-            log = self._logs.create(place, self._now_ms(), topic_id, is_new=state.is_new)
-            if log.topic_id not in (None, ZERO_UUID, topic_id) and topic_id != ZERO_UUID:
-                raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
+            place = topic, state.partition_index
+            log = self.ordered_logs.log_of(place, topic_id, is_new=state.is_new)
             partition = HostedPartition(topic, topic_id, state.partition_index, log)
             self._configure(partition)
             self.host(partition)
@@ -294,6 +293,7 @@ class ReplicaManager:
     def forget(self, topic: str, index: int) -> HostedPartition | None:
         """No longer here: it was deleted or moved away. Those who wait are told."""
         self.append_staged()
+        self.ordered_logs.forget((topic, index))
         partition = self._partitions.pop((topic, index), None)
         if partition is None:
             return None
@@ -319,21 +319,22 @@ class ReplicaManager:
         return self._topic_names.get(topic_id)
 
     def leader_of(self, topic: str, index: int, current_leader_epoch: int = ANY_EPOCH) -> HostedPartition:
-        """The partition, if this broker leads it in this epoch; KafkaError 3, 74, 75 or 6 otherwise."""
+        """The partition, if this broker leads it in this epoch; KafkaError 3, 6, 56, 74 or 75 otherwise."""
         partition = self.replica_of(topic, index, current_leader_epoch)
         if partition.leader_id != self._broker_id:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return partition
 
     def replica_of(self, topic: str, index: int, current_leader_epoch: int = ANY_EPOCH) -> HostedPartition:
-        """The partition, if this broker holds it, leading or following; KafkaError 3, 74 or 75 otherwise.
+        """The partition, if this broker holds it, leading or following; KafkaError otherwise.
 
+        That is 56 where the disk does not let it, 6 where others have it and 3 where nobody does, 74 or 75.
         As in Kafka, the epoch is compared before leadership: a client that is ahead of this broker must not
         take its word for who leads.
         """
         partition = self._partitions.get((topic, index))
         if partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise self.ordered_logs.refusal((topic, index))
         if current_leader_epoch not in (ANY_EPOCH, partition.leader_epoch):
             is_older = current_leader_epoch < partition.leader_epoch
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH)

@@ -12,7 +12,7 @@ has verified every checksum.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from storage.errors import CorruptFile
 from storage.files import File
@@ -21,14 +21,13 @@ from wire.record_batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC,
-    NO_LEADER_EPOCH,
     BatchHeader,
     crc_is_valid,
     crc_of,
 )
 
 LARGEST_OFFSET = (1 << 63) - 1
-_CHECKED = struct.Struct(">qiibI2xi")  # base offset, length, leader epoch, magic, crc, last offset delta
+_CHECKED = struct.Struct(">qi4xbI2xi")  # base offset, length, magic, crc, last offset delta
 _OFFSET_AND_MAGIC = struct.Struct(">q8xb")
 CHUNK_BYTES = 1 << 18
 """Large enough to cost few system calls, small enough for a second-level cache."""
@@ -109,25 +108,21 @@ def check_crc(path: str, data: bytes | memoryview, index: int, header: BatchHead
 
 
 def check_batches(
-    path: str,
-    data: memoryview,
-    offset: int,
-    begin: int,
-    end_offset: int,
-    is_possible_epoch: Callable[[int], bool] = lambda epoch: True,
+    path: str, data: memoryview, offset: int, begin: int, end_offset: int
 ) -> tuple[int, int, CorruptBatch | None]:
     """Verify whole batches that were read at `begin`, from the one that reaches `offset` to `end_offset`.
 
-    How many bytes are good, the offset after them, and what is wrong with the rest. What the checksum does
-    not cover is compared: offsets with the batches around, leader epochs with those that are known.
+    How many bytes are good, the offset after them, and what is wrong with the rest. The checksum does not
+    cover the offsets: they are compared with the batches around. Nor does it cover the leader epoch, which
+    may be any: what is known of epochs is not all there ever was (`UnifiedLog.assign_leader_epoch`).
     """
-    size, next_offset, known_epoch = 0, offset, NO_LEADER_EPOCH
+    size, next_offset = 0, offset
     why = None
     while size < len(data) and why is None:
         if len(data) - size < HEADER_SIZE:
             why = "no batch begins here"
             break
-        base_offset, length, epoch, magic, crc, delta = _CHECKED.unpack_from(data, size)
+        base_offset, length, magic, crc, delta = _CHECKED.unpack_from(data, size)
         following = size + length + LOG_OVERHEAD
         end = base_offset + delta + 1
         limit = end_offset if following >= len(data) else base_offset_at(data, max(following, size))
@@ -137,10 +132,8 @@ def check_batches(
             why = f"the checksum of the batch at offset {base_offset} does not match"
         elif not next_offset < end <= limit:
             why = f"a batch from offset {base_offset} to {end - 1}, not {next_offset} to {limit}"
-        elif epoch != known_epoch and not is_possible_epoch(epoch):
-            why = f"there never was the leader epoch {epoch} of the batch at offset {base_offset}"
         else:
-            size, next_offset, known_epoch = following, end, epoch
+            size, next_offset = following, end
     return size, next_offset, None if why is None else CorruptBatch(path, why, position=begin + size)
 
 

@@ -242,6 +242,8 @@ class PartitionCheck:
             return
         if known == UNDEFINED_EPOCH and epochs.entries and epoch <= epochs.entries[0].epoch:
             return  # Below the log start, where epochs are forgotten.
+        if any(one.start_offset > offset and one.epoch <= epoch for one in epochs.entries):
+            return  # It was forgotten when the log was led in an earlier epoch, behind this batch.
         is_late = known == epochs.latest < epoch
         if is_late and not self.known.was_clean and offset >= (self.known.recovery_point or 0):
             return

@@ -41,7 +41,7 @@ from storage.log_config import FOREVER_MS
 from storage.replacement import replace, stage
 from storage.segment import LogSegment
 from storage.transaction_repair import aborted_in
-from wire.record_batch import HEADER_SIZE, NO_LEADER_EPOCH
+from wire.record_batch import HEADER_SIZE
 
 logger = logging.getLogger(__name__)
 
@@ -163,7 +163,6 @@ class LogCleaner:
             first_dirty_offset=dirt.first_dirty_offset,
             aborted_behind=_aborted_behind(log, dirt.end_offset),
             last_batches=_last_batches(log),
-            is_possible_epoch=_possible_epochs(log),
             now_ms=now_ms,
         )
         cleaning = Cleaning(assignment, self._dedupe_buffer_bytes, self._throttle)
@@ -314,10 +313,3 @@ def _last_batches(log: UnifiedLog) -> dict[int, LastBatch]:
         )
         for producer_id, entry in log.producers.producers.items()
     }
-
-
-def _possible_epochs(log: UnifiedLog) -> Callable[[int], bool]:
-    """As `LeaderEpochs.is_possible`, of the epochs as they are now."""
-    known = frozenset(entry.epoch for entry in log.leader_epochs.entries)
-    oldest = min(known, default=1 << 31)
-    return lambda epoch: epoch in known or NO_LEADER_EPOCH <= epoch < oldest

@@ -73,8 +73,6 @@ class Assignment:
     """Aborted transactions that reach into the sources, and whose markers lie behind them."""
     last_batches: Mapping[int, LastBatch]
     """Of every producer that is remembered."""
-    is_possible_epoch: Callable[[int], bool]
-    """Whether there can be a batch of this leader epoch."""
     now_ms: int
 
     @property
@@ -286,11 +284,7 @@ class Cleaning:
         """What neither the checksum nor the neighbours would show."""
         if header.base_offset < source.base_offset or header.next_offset > source.next_base_offset:
             why = f"a batch from offset {header.base_offset} to {header.last_offset} does not belong here"
-        elif not self.assignment.is_possible_epoch(header.leader_epoch):
-            why = f"there never was the leader epoch {header.leader_epoch}"
-        else:
-            return
-        raise self._damaged(source, position, why)
+            raise self._damaged(source, position, why)
 
     def _pace(self, size: int) -> None:
         self._unpaced += size

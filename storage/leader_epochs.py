@@ -87,12 +87,6 @@ class LeaderEpochs:
         following = bisect_right(self._entries, offset, key=_start_offset)
         return self._entries[following - 1].epoch if following else UNDEFINED_EPOCH
 
-    def is_possible(self, epoch: int) -> bool:
-        """Whether a batch may carry this epoch: one that is known, or older than all that are."""
-        at = bisect_left(self._entries, epoch, key=_epoch)
-        known = at < len(self._entries) and self._entries[at].epoch == epoch
-        return known or (at == 0 and epoch >= UNDEFINED_EPOCH)
-
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at or above `end_offset`."""
         if self._entries and self._entries[-1].start_offset >= end_offset >= 0:

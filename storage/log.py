@@ -174,9 +174,12 @@ class UnifiedLog:
         return self.leader_epochs.end_offset_for(leader_epoch, self.log_end_offset)
 
     def assign_leader_epoch(self, leader_epoch: int) -> None:
-        """What is appended from now on is written in this epoch."""
-        if leader_epoch > self.leader_epochs.latest:
-            self.leader_epochs.assign(leader_epoch, self.log_end_offset)
+        """What is appended from now on is written in this epoch, even if the log has been in a later one.
+
+        So it is with a log that comes from another cluster. As in Kafka, later epochs are forgotten, and
+        their batches stay.
+        """
+        self.leader_epochs.assign(leader_epoch, self.log_end_offset)
 
     def raise_log_start_offset(self, offset: int) -> bool:
         """Whether that changed anything. Durable when the owner has checkpointed it."""
@@ -337,7 +340,6 @@ class UnifiedLog:
                 self.config,
                 now_ms=now_ms,
                 roll_jitter_ms=self._jitter(jitter_ms) if jitter_ms else 0,
-                is_possible_epoch=self.leader_epochs.is_possible,
             )
         )
         self.unsynced.append(partial(self.files.sync_dir, self.directory))

@@ -191,7 +191,6 @@ class _Opening:
                         self.config,
                         size=size,
                         created_ms=self.now_ms,
-                        is_possible_epoch=self.leader_epochs.is_possible,
                     )
                 )
 
@@ -356,7 +355,6 @@ class _Opening:
             base_offset,
             self.config,
             now_ms=self.now_ms,
-            is_possible_epoch=self.leader_epochs.is_possible,
         )
 
     def _find_leader_epochs(self) -> None:

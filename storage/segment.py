@@ -80,7 +80,6 @@ class LogSegment:
         "_files",
         "_index_interval",
         "_indexes_checked",
-        "_is_possible_epoch",
         "_largest_offset",
         "_largest_timestamp",
         "_positions",
@@ -113,7 +112,6 @@ class LogSegment:
         created_ms: int = 0,
         roll_jitter_ms: int = 0,
         suffix: str = "",
-        is_possible_epoch: Callable[[int], bool] = lambda epoch: True,
     ) -> None:
         """A segment whose log file is there, with `size` bytes in it. Opens nothing."""
         self._files = files
@@ -146,7 +144,6 @@ class LogSegment:
         self._largest_offset = base_offset
         self._appended_from = size
         self._checked = CheckedRanges()
-        self._is_possible_epoch = is_possible_epoch
         self._positions: dict[int, int] = {}
 
     @classmethod
@@ -160,7 +157,6 @@ class LogSegment:
         now_ms: int,
         roll_jitter_ms: int = 0,
         suffix: str = "",
-        is_possible_epoch: Callable[[int], bool] = lambda epoch: True,
     ) -> LogSegment:
         """A new, empty one. Its name is durable when the directory has been synced."""
         segment = cls(
@@ -171,7 +167,6 @@ class LogSegment:
             created_ms=now_ms,
             roll_jitter_ms=roll_jitter_ms,
             suffix=suffix,
-            is_possible_epoch=is_possible_epoch,
         )
         file = segment._file = files.open(segment.path, create=True)
         if file.size:
@@ -587,9 +582,7 @@ class LogSegment:
 
     def _check(self, data: memoryview, offset: int, begin: int, end_offset: int) -> tuple[int, int]:
         """Verify batches that are handed out for the first time, and end before one that fails."""
-        size, next_offset, error = check_batches(
-            self.path, data, offset, begin, end_offset, self._is_possible_epoch
-        )
+        size, next_offset, error = check_batches(self.path, data, offset, begin, end_offset)
         if error is not None:
             logger.error("%s", error)
             if not size:

@@ -33,6 +33,8 @@ from wire.api.update_metadata import (
     UpdateMetadataTopicState,
 )
 from wire.errors import ErrorCode
+from wire.primitives import uuid_to_text
+from wire.record_batch import BatchHeader, batch_headers
 
 ME, OTHER = 1, 2
 CONTEXT = Context(7, None)
@@ -117,11 +119,50 @@ def test_a_replaced_controller_and_another_life_of_the_broker_are_refused(hostin
     assert order(hosting, controller_epoch=7, broker_epoch=100) == ErrorCode.NONE
 
 
-def test_a_log_of_another_topic_of_the_same_name_is_not_taken(hosting: Hosting) -> None:
-    """conformance 15"""
+def test_a_log_of_another_topic_of_the_same_name_is_not_taken(
+    hosting: Hosting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """conformance 15; Kafka logs it as well, with both ids."""
     order(hosting)
     stop(hosting, 0, delete=False)
     assert order(hosting, topic_id=b"u" * 16) == ErrorCode.INCONSISTENT_TOPIC_ID
+    [said] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert f"/t-0 is not used: it is the log of a topic with the id {uuid_to_text(TOPIC_ID)}" in said
+    assert uuid_to_text(b"u" * 16) in said
+
+
+def test_a_log_that_was_in_a_later_epoch_can_be_written(hosting: Hosting) -> None:
+    """It comes from a Kafka that was restarted. Kafka drops later epochs, and serves their batches."""
+
+    def write() -> None:
+        log = hosting.broker.logs.create(("t", 0), 0, TOPIC_ID)
+        records = batch()
+        log.append_as_leader([(records, BatchHeader.parse(records))], 3, 0)
+
+    hosting.do(write)
+    assert order(hosting, leader_epoch=0) == ErrorCode.NONE
+    outcome = produce(hosting, batch())
+    assert (outcome.error_code, outcome.base_offset) == (0, 1)
+    read = fetch(hosting, current_leader_epoch=0)
+    assert [header.leader_epoch for _, header in batch_headers(read.records)] == [3, 0]
+
+
+def test_a_partition_whose_disk_has_failed_is_not_unknown(hosting: Hosting) -> None:
+    """As Kafka's `HostedPartition.Offline`, until the controller takes the partition away."""
+    directory = hosting.broker.logs.directories[0]
+    hosting.do(lambda: directory.fail(OSError(5, "Input/output error")))
+    assert order(hosting) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert produce(hosting, batch()).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert fetch(hosting, version=10).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    stop(hosting, 0, delete=False)
+    assert produce(hosting, batch()).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_partition_that_is_elsewhere_is_not_unknown(hosting: Hosting) -> None:
+    """Kafka's `getPartitionOrError`: clients look for the leader, and do not take the topic for gone."""
+    hosting.order("t")
+    hosting.do(lambda: hosting.broker.replicas.forget("t", 0))
+    assert produce(hosting, batch()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_deleted_replica_begins_anew(hosting: Hosting) -> None:

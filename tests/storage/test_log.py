@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from storage.appending import Appended, UnexpectedOffset
+from storage.cleaner import LogCleaner
 from storage.errors import LogDirectoryFailed, StorageError
 from storage.files import Disk
 from storage.invariants import InvariantBroken
@@ -130,6 +131,35 @@ class TestAppendingAsLeader:
             (6, 3),
             (-1, -1),
         ]
+
+    @pytest.mark.parametrize("clean", [True, False])
+    def test_a_log_that_has_been_in_later_epochs_can_be_led(self, disk: SimulatedDisk, clean: bool) -> None:
+        """It comes from another cluster. Kafka's `LeaderEpochFileCache.assign` drops what contradicts."""
+        log = new_log(disk, replace(SMALL, cleanup_policy=frozenset({"compact"})))
+        for epoch in (2, 5, 7):
+            append(log, *(batch(b"x" * 400) for _ in range(3)), epoch=epoch)
+        log.assign_leader_epoch(4)
+        assert log.leader_epochs.entries == ((2, 0), (4, 9))
+        assert isinstance(append(log, batch("new"), epoch=4)[0], Appended)
+        assert [log.end_offset_for_epoch(epoch) for epoch in (2, 3, 4, 5)] == [
+            (2, 9),
+            (2, 9),
+            (4, 10),
+            (-1, -1),
+        ]
+        if clean:
+            log.close()
+        log = reopened(log, clean=clean)
+        assert len(contents(log)) == 10
+        assert [header.leader_epoch for header in headers_of(log)] == [2, 2, 2, 5, 5, 5, 7, 7, 7, 4]
+        append(log, batch("newer"), epoch=log.leader_epochs.latest)
+        log.high_watermark = log.log_end_offset
+        log.flush()
+        cleaner = LogCleaner(disk, [log])
+        cleaning = cleaner.choose(0)
+        assert cleaning is not None
+        cleaner.run(cleaning)
+        assert not cleaner.uncleanable, "a batch of an epoch that is not known any more is none the worse"
 
     def test_a_leader_whose_epoch_is_over_is_refused(self, disk: SimulatedDisk) -> None:
         """Conformance 91."""

@@ -21,6 +21,8 @@ from tests.storage.simulated_disk import SimulatedDisk
 from wire.errors import ErrorCode
 from wire.record_batch import BatchHeader, assign, batch_headers
 
+LEADER_EPOCH = range(12, 16)
+"""Its bytes in a batch."""
 ONE_SEGMENT = LogConfig(index_interval_bytes=300)
 DIRECTORY = "/log/topic-0"
 LOG, INDEX, TIME_INDEX = (f"{DIRECTORY}/{0:020d}{end}" for end in (".log", ".index", ".timeindex"))
@@ -158,7 +160,7 @@ def test_an_index_entry_of_kafka_for_several_batches_is_believed(disk: Simulated
 def test_a_flipped_bit_is_named_and_never_served() -> None:
     """Every byte of a closed segment: what is served is what was written, the rest is an error.
 
-    Only a leader epoch that turns into another known one would not be noticed.
+    Only another leader epoch is not noticed, as by Kafka: a log may have been in epochs that are not known.
     """
     original = SimulatedDisk()
     original.make_dir("/log")
@@ -171,7 +173,10 @@ def test_a_flipped_bit_is_named_and_never_served() -> None:
     written = {header.base_offset: data for header, data in served_until_damage(log, 0)[0]}
     log.close()
     files = original.files()
+    in_epochs = {at + byte for at in positions_of_batches(original) for byte in LEADER_EPOCH}
     for position in range(original.size(LOG)):
+        if position in in_epochs:
+            continue
         disk = SimulatedDisk()
         for path, data in files.items():
             disk.plant(path, data)
@@ -190,6 +195,10 @@ def test_a_flipped_bit_is_named_and_never_served() -> None:
         assert errors, position
         assert {(error.path, error.code) for error in errors} == {(LOG, ErrorCode.CORRUPT_MESSAGE)}, position
         assert any(abs(error.position - position) < 200 for error in errors)
+
+
+def positions_of_batches(disk: SimulatedDisk) -> list[int]:
+    return [position for position, _ in batch_headers(disk.read(LOG))]
 
 
 def served_until_damage(

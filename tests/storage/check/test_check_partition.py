@@ -196,6 +196,15 @@ def test_batches_of_another_epoch_than_the_checkpoint_says_are_errors(disk: Simu
     assert first.leader_epoch == 0
 
 
+def test_epochs_that_were_forgotten_for_an_earlier_one_are_no_finding(disk: SimulatedDisk) -> None:
+    """The log has been led in an epoch that is not later than those of its last batches."""
+    end = max(
+        header.next_offset for path in segments(disk, "truncated-0") for _, header in batches_of(disk, path)
+    )
+    disk.plant(EPOCHS, b"0\n1\n0 %d\n" % end)
+    assert [one for one in findings(disk) if one.kind is Kind.LEADER_EPOCHS and one.offset] == []
+
+
 def test_an_epoch_may_be_missing_above_the_recovery_point_only(crashed: SimulatedDisk) -> None:
     crashed.plant(EPOCHS, b"0\n1\n0 0\n")
     assert {one.severity for one in findings(crashed)} == {ERROR}
