@@ -274,7 +274,7 @@ def dirt_of(log: UnifiedLog, now_ms: int) -> Dirt:
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms > 0:
         for segment in log.segments.since(first_dirty_offset)[:-1]:
-            if segment.largest_timestamp > now_ms - lag_ms:
+            if segment.retention_timestamp > now_ms - lag_ms:
                 limit = min(limit, segment.base_offset)
                 break
     end_offset = log.segments.floor(limit).base_offset

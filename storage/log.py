@@ -259,12 +259,13 @@ class UnifiedLog:
         """Whether the batch about to join the run begins a new segment; then the run is written before."""
         active = self.segments.active
         used = active.size + run.size
+        most_ms = self.config.max_segment_ms - active.roll_jitter_ms
         rolls = last_offset > active.largest_possible_offset or (
             used > 0
             and (
                 used + size > self.config.segment_bytes
                 or active.is_index_full
-                or active.waited_ms(max_timestamp, now_ms) > self.config.segment_ms - active.roll_jitter_ms
+                or active.waited_ms(max_timestamp, now_ms) > most_ms
             )
         )
         if rolls:
@@ -331,7 +332,6 @@ class UnifiedLog:
             raise self.fail(error) from error
 
     def add_segment(self, base_offset: int, now_ms: int) -> None:
-        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
         self.segments.add(
             LogSegment.create(
                 self.files,
@@ -339,7 +339,7 @@ class UnifiedLog:
                 base_offset,
                 self.config,
                 now_ms=now_ms,
-                roll_jitter_ms=self._jitter(jitter_ms) if jitter_ms else 0,
+                roll_jitter_ms=self.config.roll_jitter_ms(self._jitter),
             )
         )
         self.unsynced.append(partial(self.files.sync_dir, self.directory))

@@ -7,7 +7,8 @@ never reach the disk (who may write, how many replicas must be in sync) are not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 FOREVER_MS = (1 << 63) - 1
 """Kafka's way to say never: the largest int64."""
@@ -36,6 +37,13 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     flush_messages: int = FOREVER_MS
     flush_ms: int = FOREVER_MS
+    max_segment_ms: int = field(init=False)
+    """How long a segment takes batches: what is not closed is not compacted."""
+
+    def __post_init__(self) -> None:
+        lag_ms = self.max_compaction_lag_ms if self.compacts else 0
+        segment_ms = min(self.segment_ms, lag_ms) if lag_ms > 0 else self.segment_ms
+        object.__setattr__(self, "max_segment_ms", segment_ms)
 
     @property
     def deletes(self) -> bool:
@@ -44,3 +52,8 @@ class LogConfig:
     @property
     def compacts(self) -> bool:
         return "compact" in self.cleanup_policy
+
+    def roll_jitter_ms(self, below: Callable[[int], int]) -> int:
+        """How much sooner the next segment is closed; `below` draws from [0, limit)."""
+        limit = min(self.segment_jitter_ms, self.segment_ms)
+        return below(limit) if limit else 0

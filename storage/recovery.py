@@ -191,6 +191,7 @@ class _Opening:
                         self.config,
                         size=size,
                         created_ms=self.now_ms,
+                        roll_jitter_ms=self.config.roll_jitter_ms(self.settings.jitter),
                     )
                 )
 
@@ -355,6 +356,7 @@ class _Opening:
             base_offset,
             self.config,
             now_ms=self.now_ms,
+            roll_jitter_ms=self.config.roll_jitter_ms(self.settings.jitter),
         )
 
     def _find_leader_epochs(self) -> None:

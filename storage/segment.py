@@ -433,7 +433,7 @@ class LogSegment:
 
     @property
     def retention_timestamp(self) -> int:
-        """What retention by time goes by: the largest timestamp, or else when the file was last written."""
+        """How old it is: its largest timestamp, or else when the file was last written."""
         largest = self.largest_timestamp
         return largest if largest >= 0 else self._files.modified_ms(self.path)
 

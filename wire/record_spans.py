@@ -1,7 +1,8 @@
 """The records of a batch as stretches of bytes: all that compaction needs to know of them.
 
 Looking for keys costs less than half of decoding, and records that stay are put into a new batch as they
-are: their offsets and timestamps are relative to those of the batch, which stay as well.
+are: their offsets and timestamps are relative to those of the batch, which stay as well. But where the first
+record goes, the base timestamp becomes that of the first one that stays, as in Kafka.
 
 Rules:
 - Lengths, offsets and keys are read within the limits of `wire.records`, with the same errors. Of the value
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 from wire.compression import Buffer, compress, decompress
 from wire.errors import WireError
 from wire.record_batch import HEADER_SIZE, BatchHeader, assembled
-from wire.records import DEFAULT_LIMIT, _varint
+from wire.records import DEFAULT_LIMIT, VARINTS, _varint, wrapped
 
 Span = tuple[int, bytes | None, bool, int, int, int]
 """Offset; key; whether it is a tombstone; where in the data its timestamp is; where it begins, and ends."""
@@ -100,16 +101,34 @@ def _longer(data: bytes, position: int) -> tuple[int, int]:
 
 def batch_of_spans(header: BatchHeader, data: bytes, spans: Sequence[Span]) -> bytes:
     """The batch with only these of its records, one at least."""
-    section = b"".join([data[start:end] for _, _, _, _, start, end in spans])
-    codec = header.codec
-    max_timestamp = header.max_timestamp
+    base, max_timestamp, shift = header.base_timestamp, header.max_timestamp, 0
     if not header.is_log_append_time:
-        max_timestamp = header.base_timestamp + max(_timestamp_delta(data, span[3]) for span in spans)
-    covered = header._replace(max_timestamp=max_timestamp, count=len(spans))[5:]
+        deltas = [_timestamp_delta(data, span[3])[0] for span in spans]
+        max_timestamp = wrapped(base + max(deltas))
+        shift = 0 if header.has_delete_horizon else deltas[0]
+    if shift:
+        section = b"".join([_shifted(data, span, shift) for span in spans])
+    else:
+        section = b"".join([data[start:end] for _, _, _, _, start, end in spans])
+    covered = header._replace(
+        base_timestamp=wrapped(base + shift), max_timestamp=max_timestamp, count=len(spans)
+    )[5:]
+    codec = header.codec
     section = compress(codec, section) if codec else section
     return assembled(header.base_offset, header.leader_epoch, covered, section)
 
 
-def _timestamp_delta(data: bytes, position: int) -> int:
+def _timestamp_delta(data: bytes, position: int) -> tuple[int, int]:
+    """And where it ends."""
     byte = data[position]
-    return byte >> 1 ^ -(byte & 1) if byte < 0x80 else _varint(data, position, 10)[0]
+    if byte < 0x80:
+        return byte >> 1 ^ -(byte & 1), position + 1
+    return _varint(data, position, 10)
+
+
+def _shifted(data: bytes, span: Span, shift: int) -> bytes:
+    """A record in a batch whose base timestamp is later by so much."""
+    _, _, _, position, _, end = span
+    delta, after = _timestamp_delta(data, position)
+    moved = VARINTS[delta - shift]
+    return b"".join((VARINTS[1 + len(moved) + end - after], b"\x00", moved, data[after:end]))

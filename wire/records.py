@@ -359,7 +359,7 @@ class _Varints(dict[int, bytes]):
         return bytes(encoded)
 
 
-_VARINTS = _Varints()
+VARINTS = _Varints()
 
 
 class BatchBuilder:
@@ -419,7 +419,7 @@ class BatchBuilder:
             raise ValueError(f"offset {offset} after {self._last_offset} in a batch from {self._base_offset}")
         if self._base_timestamp is None:
             self._base_timestamp = timestamp_ms
-        varint = _VARINTS
+        varint = VARINTS
         body = b"".join(
             (
                 b"\x00",  # attributes
@@ -467,8 +467,8 @@ def _encoded_headers(headers: Iterable[tuple[str, Buffer | None]]) -> bytes:
     parts: list[Buffer] = []
     for name, value in headers:
         key = name.encode("utf-8", "surrogateescape")
-        parts += (_VARINTS[len(key)], key, _VARINTS[-1 if value is None else len(value)], value or b"")
-    return b"".join((_VARINTS[len(parts) // 4], *parts))
+        parts += (VARINTS[len(key)], key, VARINTS[-1 if value is None else len(value)], value or b"")
+    return b"".join((VARINTS[len(parts) // 4], *parts))
 
 
 def build_batch(records: Iterable[Record], **options: Any) -> bytes:

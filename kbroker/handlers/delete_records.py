@@ -65,7 +65,8 @@ def cut(
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = broker.replicas.leader_of(topic, wanted.partition_index)
-        if not partition.log.config.deletes:
+        config = partition.log.config
+        if config.compacts and not config.deletes:
             raise KafkaError(ErrorCode.POLICY_VIOLATION)
         begins = partition.log.delete_records_before(wanted.offset)
         partition.wake(LOOK_AGAIN)

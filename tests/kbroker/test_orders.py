@@ -144,7 +144,7 @@ def test_a_log_that_was_in_a_later_epoch_can_be_written(hosting: Hosting) -> Non
     outcome = produce(hosting, batch())
     assert (outcome.error_code, outcome.base_offset) == (0, 1)
     read = fetch(hosting, current_leader_epoch=0)
-    assert [header.leader_epoch for _, header in batch_headers(read.records)] == [3, 0]
+    assert [header.leader_epoch for _, header in batch_headers(read.records or b"")] == [3, 0]
 
 
 def test_a_partition_whose_disk_has_failed_is_not_unknown(hosting: Hosting) -> None:

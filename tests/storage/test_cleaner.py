@@ -27,6 +27,7 @@ from tests.storage.compacted_logs import (
     reopened,
     written,
 )
+from tests.storage.partitions import append, batch
 from tests.storage.simulated_disk import SimulatedDisk
 from wire.record_batch import BatchHeader
 from wire.records import ControlType, Record, build_batch
@@ -127,6 +128,17 @@ def test_a_log_is_cleaned_when_more_than_the_ratio_is_dirty(disk: SimulatedDisk)
     assert cleaner_of(log).choose(START_MS) is None
     log.config = replace(log.config, min_cleanable_dirty_ratio=ratio - 0.001)
     assert cleaner_of(log).choose(START_MS) is not None
+
+
+def test_what_has_no_timestamp_is_as_young_as_its_file(disk: SimulatedDisk) -> None:
+    """Kafka's `LogSegment.largestTimestamp`; min.compaction.lag.ms holds for such records as well."""
+    log = new_log(disk, replace(CONFIG, min_compaction_lag_ms=DAY_MS))
+    append(log, batch("a", timestamps=[-1]), batch("b", timestamps=[-1]))
+    log.roll(0)
+    log.flush()
+    written_ms = disk.modified_ms(log.segments[0].path)
+    assert cleaner_of(log).choose(written_ms + DAY_MS - 1) is None
+    assert cleaner_of(log).choose(written_ms + DAY_MS) is not None
 
 
 def test_what_is_older_than_the_maximum_lag_is_cleaned_however_little_it_is(disk: SimulatedDisk) -> None:

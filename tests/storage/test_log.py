@@ -14,6 +14,7 @@ from storage.files import Disk
 from storage.invariants import InvariantBroken
 from storage.log_config import DAY_MS, LogConfig
 from storage.reading import Isolation
+from storage.recovery import LogSettings, create_log, load_log
 from storage.segment import LogSegment
 from tests.storage.partitions import (
     SMALL,
@@ -316,6 +317,42 @@ class TestRolling:
         for timestamp in (0, 70, 71):
             append(log, batch("v", timestamps=[timestamp]))
         assert log.segments.base_offsets == [0, 2]
+
+    def test_earlier_in_the_first_segment_and_after_a_restart_too(self, disk: SimulatedDisk) -> None:
+        """Kafka's `LogSegment.open` draws for every segment."""
+        config = replace(LARGE, segment_ms=100, segment_jitter_ms=40)
+        drawn = LogSettings(jitter=lambda limit: limit - 10)
+        log = create_log(disk, "/log/topic-0", "topic", 0, config, now_ms=0, settings=drawn)
+        assert log.segments.active.roll_jitter_ms == 30
+        append(log, batch("v", timestamps=[0]))
+        log.close()
+        log = load_log(
+            disk,
+            "/log/topic-0",
+            "topic",
+            0,
+            config,
+            recovery_point=1,
+            was_clean=True,
+            now_ms=0,
+            settings=drawn,
+        )
+        for timestamp in (70, 71):
+            append(log, batch("v", timestamps=[timestamp]))
+        assert log.segments.base_offsets == [0, 2]
+
+    @pytest.mark.parametrize(
+        ("policy", "lag_ms", "bases"), [("compact", 100, [0, 3]), ("delete", 100, [0]), ("compact", 0, [0])]
+    )
+    def test_by_the_most_that_compaction_may_lag(
+        self, disk: SimulatedDisk, policy: str, lag_ms: int, bases: list[int]
+    ) -> None:
+        """Kafka's `LogConfig.maxSegmentMs`: what is not closed is not compacted."""
+        config = replace(LARGE, max_compaction_lag_ms=lag_ms, cleanup_policy=frozenset({policy}))
+        log = new_log(disk, config)
+        for timestamp in (500, 600, 550, 601, 9):
+            append(log, batch("v", timestamps=[timestamp]))
+        assert log.segments.base_offsets == bases
 
     def test_after_a_restart_by_the_first_batch_in_the_file(self, disk: SimulatedDisk) -> None:
         log = new_log(disk, replace(LARGE, segment_ms=100))

@@ -70,7 +70,12 @@ def test_what_is_put_together_again_decodes_to_the_same_records(
     assert after.size == len(rest)
     assert after.count == len(stays)
     assert after.max_timestamp == max(decoded[i].timestamp for i in stays)
-    as_before = {"batch_length": 0, "crc": 0, "count": 0, "max_timestamp": 0}
+    stays_relative = horizon is not None or timestamp_type is TimestampType.LOG_APPEND_TIME
+    first = header.base_timestamp if stays_relative else decoded[stays[0]].timestamp
+    assert after.base_timestamp == first, (
+        "Kafka's MemoryRecords.filterTo begins anew with the first that stays"
+    )
+    as_before = {"batch_length": 0, "crc": 0, "count": 0, "max_timestamp": 0, "base_timestamp": 0}
     assert after._replace(**as_before) == header._replace(**as_before)
 
 

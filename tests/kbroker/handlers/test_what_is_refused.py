@@ -207,12 +207,18 @@ def test_offsets_of_partitions_that_do_not_exist_are_not_deleted(client: RawClie
     assert codes == {0: ErrorCode.NONE, 1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_topics_that_compact_are_not_cut(client: RawClient) -> None:
-    create(client, "compacted", cleanup_policy="compact")
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [("compact", ErrorCode.POLICY_VIOLATION), ("compact,delete", ErrorCode.NONE), ("", ErrorCode.NONE)],
+)
+def test_topics_that_only_compact_are_not_cut(client: RawClient, policy: str, code: ErrorCode) -> None:
+    """Those whose records are kept for ever may be: Kafka 4.3's `deleteRecordsOnLeader`."""
+    name = f"with-policy-{policy.replace(',', '-')}"
+    create(client, name, cleanup_policy=policy)
     partition = DeleteRecordsPartition(partition_index=0, offset=0)
-    topic = DeleteRecordsTopic(name="compacted", partitions=[partition])
+    topic = DeleteRecordsTopic(name=name, partitions=[partition])
     reply = client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), ApiKey.DELETE_RECORDS, 2)
-    assert reply.topics[0].partitions[0].error_code == ErrorCode.POLICY_VIOLATION
+    assert reply.topics[0].partitions[0].error_code == code
 
 
 def test_configurations_of_topics_that_cannot_be_are_refused(client: RawClient) -> None:
