@@ -140,6 +140,9 @@ DESCRIPTIONS = {
     "kbroker_log_gaps": Description(
         GAUGE, "Gaps between segments of logs that are not compacted: records are lost there."
     ),
+    "kbroker_log_files_set_aside": Description(
+        GAUGE, "Files of batches beyond a damaged one, kept by recovery: see docs/storage.md."
+    ),
     "kbroker_log_directory_offline": Description(
         GAUGE, "Whether a data directory cannot be used.", ("directory",)
     ),
@@ -322,6 +325,7 @@ def _disks(broker: Broker) -> Iterator[Samples]:
         ((one.path, sum(log.size for log in one.logs.values())) for one in directories),
     )
     yield _one("kbroker_log_gaps", sum(len(log.gaps) for log in broker.logs))
+    yield _one("kbroker_log_files_set_aside", sum(log.set_aside for log in broker.logs))
     yield _by("kbroker_log_directory_offline", ((one.path, one.offline is not None) for one in directories))
 
 

@@ -405,6 +405,10 @@ class Fetcher:
             followed.partition.traffic.replication_bytes_in += len(data.records)
         followed.partition.leader_high_watermark = data.high_watermark
         log.high_watermark = max(log.high_watermark, data.high_watermark)
+        if log.hole is not None and data.high_watermark >= log.log_end_offset:
+            logger.warning("%s: getting what is missing from offset %d on", followed.partition, log.hole)
+            self._cut(followed, log.hole)
+            return
         if log.log_start_offset < data.log_start_offset <= log.high_watermark:
             log.raise_log_start_offset(data.log_start_offset)
         if log.high_watermark > committed_before:

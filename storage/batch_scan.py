@@ -45,11 +45,17 @@ class CorruptBatch(CorruptFile):
 
 
 def batches(
-    file: File, position: int, end: int, *, bodies: bool = True, chunk_bytes: int = CHUNK_BYTES
+    file: File,
+    position: int,
+    end: int,
+    *,
+    least_offset: int = 0,
+    bodies: bool = True,
+    chunk_bytes: int = CHUNK_BYTES,
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Position, header and bytes of every batch in [position, end); without `bodies`, only what was read."""
     chunk, start = memoryview(b""), position
-    least_offset = size = 0
+    size = 0
     while position < end:
         if position + HEADER_SIZE > start + len(chunk):
             wanted = chunk_bytes if bodies or size < chunk_bytes else HEADER_SIZE
@@ -69,18 +75,18 @@ def batches(
 
 
 def headers(
-    file: File, position: int, end: int, chunk_bytes: int = CHUNK_BYTES
+    file: File, position: int, end: int, chunk_bytes: int = CHUNK_BYTES, *, least_offset: int = 0
 ) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of every batch in [position, end)."""
-    walk = batches(file, position, end, bodies=False, chunk_bytes=chunk_bytes)
+    walk = batches(file, position, end, bodies=False, chunk_bytes=chunk_bytes, least_offset=least_offset)
     return ((position, header) for position, header, _ in walk)
 
 
 def checked_batches(
-    file: File, position: int, end: int, chunk_bytes: int = CHUNK_BYTES
+    file: File, position: int, end: int, *, least_offset: int = 0
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """As `batches`, with every checksum verified."""
-    for found, header, batch in batches(file, position, end, chunk_bytes=chunk_bytes):
+    for found, header, batch in batches(file, position, end, least_offset=least_offset):
         check_crc(file.path, batch, 0, header, found)
         yield found, header, batch
 

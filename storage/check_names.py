@@ -16,6 +16,7 @@ from storage.files import Files
 from storage.findings import Finding, Kind, Severity
 from storage.producer_snapshots import snapshot_offset
 from storage.segment import CLEANED, SWAP
+from storage.set_aside import SUFFIX, is_set_aside
 
 SEGMENT_FILE = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex)(\.swap|\.cleaned)?")
 LEFTOVER = re.compile(r".*\.(deleted|cleaned|tmp|part)")
@@ -94,6 +95,10 @@ class PartitionNames:
             if int(match[1]) not in self.segments and match[2] != LOG:
                 what = "it belongs to no segment."
                 self._add(Finding(Severity.NOTE, Kind.LEFTOVER, path, what, REMOVED_AT_START))
+        elif is_set_aside(name):
+            what = "it was found beyond the end of the log, and kept."
+            advice = "`kbroker dump` reads it; remove it if nobody needs it."
+            self._add(Finding(Severity.NOTE, Kind.LEFTOVER, path, what, advice))
         elif not self._is_known(name):
             what = "it is not known what this is."
             self._add(Finding(Severity.NOTE, Kind.UNKNOWN_FILE, path, what, "A broker leaves it alone."))
@@ -102,6 +107,7 @@ class PartitionNames:
         return (
             name in (LEADER_EPOCHS, PARTITION_METADATA)
             or snapshot_offset(name) is not None
+            or SUFFIX in name  # an index
             or OF_A_CONTROLLER.fullmatch(name) is not None
         )
 

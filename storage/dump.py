@@ -47,7 +47,7 @@ from wire.records import ControlType, Record, control_type, coordinator_epoch, r
 Entry = dict[str, object]
 
 SEGMENT_FILE = re.compile(
-    r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(?:\.(?:deleted|cleaned|swap))?"
+    r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)(?:\.(?:deleted|cleaned|swap|set-aside(?:-[0-9]+)?))?"
 )
 CONTROLLER_SNAPSHOT = re.compile(r"[0-9]{20}-[0-9]{10}\.checkpoint")
 ANY_SIZE = 1 << 31

@@ -15,13 +15,13 @@ from itertools import islice, pairwise
 from typing import NamedTuple
 
 from storage import index_repair
-from storage.batch_scan import headers
 from storage.errors import CorruptFile, CorruptIndex
 from storage.files import Files
 from storage.in_threads import Call, InThreads, Submit
 from storage.indexes import MAX_RELATIVE_OFFSET
 from storage.log import UnifiedLog
 from storage.log_config import LogConfig
+from storage.misplaced_batches import headers_in_order
 from storage.segment import LogSegment
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ def _gap_behind(files: Files, span: Span) -> Gap | None:
     """What else may be wrong with the segment is found when it is read."""
     segment = LogSegment(files, span.directory, span.base_offset, span.config, size=span.size)
     try:
-        end_offset = _end_offset(segment)
+        end_offset = _end_offset(segment, span.next_base_offset)
     except (OSError, CorruptFile):
         return None
     finally:
@@ -125,13 +125,13 @@ def _gap_behind(files: Files, span: Span) -> Gap | None:
     return None
 
 
-def _end_offset(segment: LogSegment) -> int:
+def _end_offset(segment: LogSegment, limit: int) -> int:
     """As the segment's own, but nothing is rebuilt."""
     try:
         begin = index_repair.trusted(segment, segment.offset_index.last_entry)
     except CorruptIndex:
         begin = 0
     end_offset = segment.base_offset
-    for _, header in headers(segment.file, begin, segment.size):
+    for _, header in headers_in_order(segment.file, begin, segment.size, limit=limit):
         end_offset = header.next_offset
     return end_offset

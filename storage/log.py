@@ -118,6 +118,10 @@ class UnifiedLog:
         """Whether closing has something to write."""
         self.gaps: Sequence[tuple[str, int, int]] = ()
         """Between segments, where records are lost; see `gaps.py`."""
+        self.hole: int | None = None
+        """From here on something is missing that recovery should have found: a follower can get it again."""
+        self.set_aside = 0
+        """How many files recovery has set aside, now or earlier; see `set_aside.py`."""
         self.is_closed = False
         """Whether it has done so."""
         self._snapshot_size = segments.active.size
@@ -198,6 +202,8 @@ class UnifiedLog:
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
         self.first_dirty_offset = min(self.first_dirty_offset, log_end_offset)
+        if self.hole is not None and log_end_offset <= self.hole:
+            self.hole = None
         self.is_changed = True
         self.generation += 1
         self.high_watermark = self._high_watermark

@@ -8,9 +8,12 @@ sure of it.)
 
 After a crash (conformance 88):
 - Everything below the recovery point is as it was. From there on each batch is read, and its checksum
-  verified; the log ends before the first that is damaged or incomplete, and what follows is removed.
-  Indexes, aborted transactions, leader epochs and producers are made again from what is good, and all of
-  it is synced.
+  verified; the log ends before the first that is damaged or incomplete. What follows is cut off, but nothing
+  that can be read is deleted: `set_aside.py`. Indexes, aborted transactions, leader epochs and producers are
+  made again from what is good, and all of it is synced.
+- A segment that does not begin where the one before it ends stays: compaction leaves such gaps, and elsewhere
+  what is behind a gap is no worse for it. A batch whose offset cannot be right is passed over:
+  `misplaced_batches.py`.
 - Producers begin with the newest snapshot that is sound, and go on with the headers of the batches after
   it.
 
@@ -19,7 +22,8 @@ At any time:
 - An index that is missing or not sound is made again from its segment; leader epochs, if their file is
   missing or cannot be read, from the headers of all batches; a snapshot that is not sound is replaced by
   an older one and more headers. None of these files can take a batch with it.
-- A log that ends before its log start offset has lost its files. It goes on there, empty.
+- A log that ends before its log start offset has lost its files. It goes on there, empty, and what is left of
+  it is set aside.
 
 Recovery may run in a thread of its own: until it returns, nobody else knows of the log.
 """
@@ -32,7 +36,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from storage import index_repair
-from storage.batch_scan import CorruptBatch, checked_batches, header_at, headers
+from storage.batch_scan import LARGEST_OFFSET, CorruptBatch, checked_batches, header_at
 from storage.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -46,10 +50,12 @@ from storage.indexes import MAX_RELATIVE_OFFSET
 from storage.leader_epochs import LeaderEpochs
 from storage.log import UnifiedLog
 from storage.log_config import LogConfig
+from storage.misplaced_batches import headers_in_order, in_any_order, in_order
 from storage.producer_state import PRODUCER_ID_EXPIRATION_MS, ProducerState
 from storage.replacement import SEGMENT_FILE, finish_replacements
 from storage.segment import DELETED, LogSegment
 from storage.segments import Segments
+from storage.set_aside import is_set_aside, set_aside, set_tail_aside
 from wire.record_batch import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -151,6 +157,9 @@ class _Opening:
         self.now_ms = now_ms
         self.settings = settings
         self.segments = Segments()
+        self.set_aside = 0
+        """Log files that belong to the log no more, and are kept."""
+        self.hole: int | None = None
         self.leader_epochs, self.epochs_are_lost = self._load_leader_epochs()
         self.has_read_batches = False
         """Whether epochs may be known from them alone. Those that are only cut off would be so next time."""
@@ -175,6 +184,7 @@ class _Opening:
     def find_segments(self, all_names: Sequence[str]) -> None:
         """Those that have a log file. An index without one is removed."""
         names = [name for name in all_names if SEGMENT_FILE.fullmatch(name)]
+        self.set_aside = sum(map(is_set_aside, all_names))
         logs = {name[:20] for name in names if name.endswith(".log")}
         for name in names:
             path = f"{self.directory}/{name}"
@@ -214,24 +224,26 @@ class _Opening:
         self.has_read_batches = True
         if not self.segments:
             return self.log_start_offset
+        recovery_point = max(recovery_point, self.log_start_offset)  # below, nothing matters any more
         suspects = self.segments.since(recovery_point)
         end_offset = suspects[0].base_offset
         for number, segment in enumerate(suspects, 1):
             level = logging.INFO if segment.size >= LARGE_BYTES else logging.DEBUG
             logger.log(level, "Recovering %s, segment %d of %d", segment.path, number, len(suspects))
             self.settings.repaired("segments read again")
-            if not self._follows(segment, end_offset):
-                logger.warning("%s does not begin at offset %d, where the log ends", segment.path, end_offset)
-                self._remove(suspects[number - 1 :])
-                break
+            if 0 < segment.base_offset - end_offset <= MAX_RELATIVE_OFFSET and not self.config.compacts:
+                self._found_hole(end_offset)  # `gaps.py` tells of it
             if number > 1:
                 self.producers.map_end_offset = segment.base_offset
                 self.producers.take_snapshot()
                 self.producers.sync_snapshot(segment.base_offset)
             offset = max(recovery_point, segment.base_offset)
-            good, end_offset = self._recover_segment(segment, offset, is_first=number == 1)
+            limit = LARGEST_OFFSET if number == len(suspects) else suspects[number].base_offset
+            good, end_offset = self._recover_segment(segment, offset, limit, is_first=number == 1)
             if good < segment.size:
-                self._remove(suspects[number:])
+                self._set_aside(suspects[number:])
+                if set_tail_aside(self.files, segment, good, end_offset):
+                    self.set_aside += 1
                 segment.cut(good)
                 self.settings.repaired("logs cut")
                 break
@@ -245,13 +257,13 @@ class _Opening:
         self.files.sync_dir(self.directory)
         return end_offset
 
-    def _follows(self, segment: LogSegment, end_offset: int) -> bool:
-        """Whether nothing is missing in front of a segment. Only compaction leaves gaps that are in order."""
-        gap = segment.base_offset - end_offset
-        return not gap or (gap > 0 and (self.config.compacts or gap > MAX_RELATIVE_OFFSET))
+    def _recover_segment(
+        self, segment: LogSegment, offset: int, limit: int, *, is_first: bool
+    ) -> tuple[int, int]:
+        """Read what may not be durable; how many bytes of the segment are good, and the offset after them.
 
-    def _recover_segment(self, segment: LogSegment, offset: int, *, is_first: bool) -> tuple[int, int]:
-        """Read what may not be durable; how many bytes of the segment are good, and the offset after them."""
+        The next segment begins at `limit`.
+        """
         offset = self._check_transactions(segment, offset)
         begin = position = index_repair.rewind(segment, offset)
         if not begin and offset > segment.base_offset:
@@ -260,17 +272,40 @@ class _Opening:
         if is_first:
             self.segments.reload_producers(self.producers, offset, end_offset, self.now_ms)
         segment.transaction_index.truncate_to(self.producers.map_end_offset)
+        good = segment.size
+        walk = in_any_order(checked_batches, segment.file, position, segment.size)
+        limit = min(limit, segment.largest_possible_offset + 1)
         try:
-            for found, header, batch in checked_batches(segment.file, position, segment.size):
-                index_repair.check_range(segment, found, header)
+            for found, header, batch in in_order(walk, end_offset, limit, partial(self._misplaced, segment)):
+                if found != position:
+                    self._found_hole(end_offset)
+                    segment.mark_checked(begin, position)
+                    segment.index_next()
+                    begin = found
                 segment.index_batch(found, header.size, header.last_offset, header.max_timestamp)
                 if header.base_offset >= self.producers.map_end_offset:
                     self._take_over(segment, header, batch)
                 position, end_offset = found + header.size, header.next_offset
         except CorruptBatch as error:
             logger.warning("%s; the log ends there, at offset %d", error, end_offset)
+            good = error.position
         segment.mark_checked(begin, position)
-        return position, end_offset
+        return good, end_offset
+
+    def _found_hole(self, offset: int) -> None:
+        self.settings.repaired("gaps left")
+        if self.hole is None:
+            self.hole = offset
+
+    def _misplaced(self, segment: LogSegment, found: tuple[int, BatchHeader, memoryview]) -> None:
+        position, header, _ = found
+        logger.error(
+            "%s, byte %d: the batch says offset %d, which cannot be right; it stays, and cannot be read",
+            segment.path,
+            position,
+            header.base_offset,
+        )
+        self.settings.repaired("batches with impossible offsets")
 
     def _check_transactions(self, segment: LogSegment, offset: int) -> int:
         """Where to begin: at `offset`, or at the beginning if the transaction index is lost."""
@@ -300,13 +335,17 @@ class _Opening:
             segment.index_transaction(*ended)
         self.producers.map_end_offset = header.next_offset
 
-    def _remove(self, segments: list[LogSegment]) -> None:
+    def _set_aside(self, segments: Sequence[LogSegment]) -> None:
         """The newest first, each durably, so that a crash leaves no hole."""
         for segment in reversed(segments):
-            logger.warning("%s lies beyond the end of the log and is removed", segment.path)
             self.segments.remove(segment)
-            segment.rename(DELETED, sync=True)
-            segment.remove()
+            if segment.size:
+                set_aside(self.files, segment)
+                self.set_aside += 1
+                self.settings.repaired("segments set aside")
+            else:
+                segment.rename(DELETED, sync=True)
+                segment.remove()
 
     # -- in any case
 
@@ -319,7 +358,7 @@ class _Opening:
                 end_offset,
                 self.log_start_offset,
             )
-            self._remove(list(self.segments))
+            self._set_aside(list(self.segments))
             end_offset = self.log_start_offset
         if not self.segments:
             self.segments.add(self._new_segment(end_offset))
@@ -333,7 +372,7 @@ class _Opening:
             self.leader_epochs.flush()
         self.producers.remove_stray_snapshots(self.segments.base_offsets)
         self.segments.reload_producers(self.producers, end_offset, end_offset, self.now_ms)
-        return UnifiedLog(
+        log = UnifiedLog(
             self.files,
             self.directory,
             topic,
@@ -348,6 +387,9 @@ class _Opening:
             topic_id=self._topic_id(),
             jitter=self.settings.jitter,
         )
+        log.set_aside = self.set_aside
+        log.hole = self.hole
+        return log
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         return LogSegment.create(
@@ -363,7 +405,7 @@ class _Opening:
         self.has_read_batches = True
         self.leader_epochs.clear()
         for segment in self.segments:
-            for _, header in headers(segment.file, 0, segment.size):
+            for _, header in headers_in_order(segment.file, 0, segment.size):
                 if header.leader_epoch > self.leader_epochs.latest:
                     self.leader_epochs.assign(header.leader_epoch, header.base_offset)
 

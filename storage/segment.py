@@ -41,6 +41,7 @@ from storage.indexes import (
     TimestampOffset,
 )
 from storage.log_config import LogConfig
+from storage.misplaced_batches import headers_in_order
 from storage.producer_state import CompletedTransaction
 from storage.transaction_index import TransactionIndex
 from wire.record_batch import HEADER_SIZE, LOG_OVERHEAD
@@ -57,8 +58,6 @@ LEAST_READ_BYTES = 4096
 REMEMBERED_POSITIONS = 64
 SPAN = struct.Struct(">qi11xi")
 """Base offset, length and last offset delta of a batch, where the rest of its header does not matter."""
-
-
 NO_PARTS = 1 << 62
 
 
@@ -321,6 +320,10 @@ class LogSegment:
             self._unindexed = 0
         self._unindexed += size
 
+    def index_next(self) -> None:
+        """Have an index entry for the next batch: what lies before it may lead no search there."""
+        self._unindexed = self._index_interval + 1
+
     def index_transaction(self, completed: CompletedTransaction, last_stable_offset: int) -> None:
         """Take into account a marker that is here, if it aborts."""
         if completed.is_aborted:
@@ -476,7 +479,7 @@ class LogSegment:
         """The offset after the last batch; the base offset where there is none."""
         end = self.base_offset
         begin = self._searching(lambda: index_repair.trusted(self, self.offset_index.last_entry))
-        for _, header in headers(self.file, begin, self.size):
+        for _, header in headers_in_order(self.file, begin, self.size):
             end = header.next_offset
         return end
 
@@ -515,7 +518,8 @@ class LogSegment:
         elif position + size != end_position:
             size, next_offset = self._searching(self._whole_batches, data, position, size)
         if position < self._appended_from and (position, position + size) not in self._checked:
-            end_offset = end_offset if position + size == end_position else self._offset_at(position + size)
+            if position + size != end_position:
+                end_offset = base_offset_at(self.file.read(position + size, HEADER_SIZE), 0)
             size, next_offset = self._check(memoryview(data)[:size], offset, position, end_offset)
         if position + size == end_position:
             # Compaction may have left nothing between the last batch and there: no reader must get stuck.
@@ -576,9 +580,6 @@ class LogSegment:
         """What lies between these positions was verified by others."""
         if end > begin:
             self._checked.add(begin, end)
-
-    def _offset_at(self, position: int) -> int:
-        return base_offset_at(self.file.read(position, HEADER_SIZE), 0)
 
     def _check(self, data: memoryview, offset: int, begin: int, end_offset: int) -> tuple[int, int]:
         """Verify batches that are handed out for the first time, and end before one that fails."""

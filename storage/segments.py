@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-from storage.batch_scan import headers
 from storage.invariants import invariant
+from storage.misplaced_batches import headers_in_order
 from storage.producer_state import ProducerState
 from storage.segment import LogSegment
 
@@ -96,7 +96,7 @@ class Segments:
             position = segment.position_of(producers.map_end_offset)
             if position is None:
                 continue
-            for begin, header in headers(segment.file, position, segment.size):
+            for begin, header in headers_in_order(segment.file, position, segment.size):
                 if header.base_offset >= end_offset:
                     break
                 body = segment.file.read(begin, header.size) if header.is_control else b""

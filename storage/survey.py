@@ -16,9 +16,9 @@ from wire.record_batch import BatchHeader
 Found = tuple[int, BatchHeader, memoryview]
 
 
-def survey(file: File) -> Iterator[Found | CorruptBatch]:
+def survey(file: File, begin: int = 0) -> Iterator[Found | CorruptBatch]:
     """Position, header and bytes of every batch that can be told apart, and what is wrong between them."""
-    position, stuck_at = 0, -1
+    position, stuck_at = begin, -1
     while position < file.size:
         try:
             for position, header, batch in batches(file, position, file.size):  # noqa: B020 -- where it stops

@@ -196,10 +196,11 @@ def check_contents(log: UnifiedLog, promise: Promises) -> None:
     assert set(found) <= promise.allowed, "invented, or cut off earlier"
     assert set(promise.durable) <= set(found), "lost"
     assert log.log_start_offset >= promise.log_start_offset
-    offset = log.segments[0].base_offset
-    for header in stored_headers(log):
-        assert header.base_offset == offset, "a hole"
-        offset = header.next_offset
+    for segment in log.segments:
+        offset = segment.base_offset
+        for _, header in headers(segment.file, 0, segment.size):
+            assert header.base_offset == offset, "a hole within a segment"
+            offset = header.next_offset
     assert offset == log.log_end_offset
 
 
@@ -263,9 +264,13 @@ def go_on(run: Script) -> None:
 
 
 def findings(disk: SimulatedDisk) -> list[str]:
-    """What is wrong, but for logs that are being deleted and indexes of segments that expired."""
+    """What is wrong, but for logs that are being deleted, indexes of segments that expired, and gaps.
+
+    A gap remains where a power cut takes what was not durable at the end of a segment, and not the next one.
+    """
     lines = check_directory(disk, "/log").lines()
-    return [line for line in lines if "-delete" not in line and "It is made again" not in line]
+    in_order = ("-delete", "It is made again", "have no record", "set-aside")
+    return [line for line in lines if not any(words in line for words in in_order)]
 
 
 @pytest.mark.slow
