@@ -11,6 +11,7 @@ LISTENER ?= PLAINTEXT://127.0.0.1:9092
 RUN := .venv/.done-run
 TOOLS := .venv/.done-tools
 SPARK := .venv/.done-spark
+OLDER_SPARK := .cache/spark-3.5/.done
 FUZZ := .venv/.done-fuzz
 JARS := $(patsubst %,.cache/%/.done,kafka kafka-3.9.2 kafka-4.3.1 kafka-streams)
 CLIENTS := .cache/clients/.done-go .cache/clients/.done-node .cache/clients/.done-kcat
@@ -49,9 +50,11 @@ check: lint ## format, lint, types, import rules and the fast tests, in under a 
 test: lint $(SPARK) $(JARS) $(CLIENTS) ## everything a change must pass; what CI runs
 	$(BIN)/python -m pytest -n $(WORKERS)
 
-compat: $(TOOLS) $(SPARK) $(JARS) $(CLIENTS) ## stock clients only, with long campaigns; rewrites their table in docs/compatibility.md
+compat: $(TOOLS) $(SPARK) $(OLDER_SPARK) $(JARS) $(CLIENTS) ## stock clients only, with long campaigns; rewrites their table in docs/compatibility.md
 	@KBROKER_KILLS=10 $(BIN)/python -m pytest compat_tests -m feature -n $(WORKERS) --junitxml=.cache/compat.xml; \
-	status=$$?; $(BIN)/python -m compat_tests.features .cache/compat.xml && exit $$status
+	status=$$?; \
+	$(dir $(OLDER_SPARK))bin/python -m pytest compat_tests/spark -m feature --junitxml=.cache/compat-spark.xml || status=$$?; \
+	$(BIN)/python -m compat_tests.features .cache/compat.xml .cache/compat-spark.xml && exit $$status
 
 lint: $(TOOLS)
 	$(BIN)/ruff format --check --quiet .
@@ -71,7 +74,9 @@ fuzz: $(FUZZ) ## malformed bytes against every decoder (SECONDS=60)
 lock: .cache/lock/bin/uv ## renew the lock files from pyproject.toml
 	$(UV_COMPILE) --upgrade -o requirements.lock
 	$(UV_COMPILE) --upgrade --extra test -c requirements.lock -o requirements-test.lock
-	$(UV_COMPILE) --upgrade --extra spark -c requirements.lock -o requirements-spark.lock
+	$(UV_COMPILE) --upgrade --extra spark -c requirements.lock -c compat_tests/spark/pyspark-4.0.txt -o requirements-spark.lock
+	$(UV_COMPILE) --upgrade --extra spark -c requirements-test.lock -c compat_tests/spark/pyspark-3.5.txt \
+		-o requirements-spark-3.5.lock
 	$(UV_COMPILE) --upgrade --extra fuzz -c requirements.lock -o requirements-fuzz.lock
 
 clean: ## remove everything that make made here
@@ -79,12 +84,13 @@ clean: ## remove everything that make made here
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The project is used where it lies: a path file instead of an installation, so that nothing needs to be built.
+PATH_FILE := -c 'import os, pathlib, sysconfig; \
+	pathlib.Path(sysconfig.get_path("purelib"), "kbroker.pth").write_text(os.getcwd() + "\n")'
 $(RUN): requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kbroker needs Python 3.11 or newer: make PYTHON=...")'
 	$(PYTHON) -m venv .venv
 	$(PIP) requirements.lock
-	@$(BIN)/python -c 'import os, pathlib, sysconfig; \
-		pathlib.Path(sysconfig.get_path("purelib"), "kbroker.pth").write_text(os.getcwd() + "\n")'
+	@$(BIN)/python $(PATH_FILE)
 	@printf '#!/bin/sh\nexec "%s" -m kbroker "$$@"\n' "$(CURDIR)/$(BIN)/python" > $(BIN)/kbroker
 	@chmod +x $(BIN)/kbroker
 	@touch $@
@@ -95,6 +101,14 @@ $(TOOLS): requirements-test.lock $(RUN)
 
 $(SPARK): requirements-spark.lock $(RUN)
 	$(PIP) requirements-spark.lock
+	@touch $@
+
+# The same with an older PySpark, which needs a .venv of its own.
+$(OLDER_SPARK): requirements-test.lock requirements-spark-3.5.lock
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes \
+		--requirement requirements-test.lock --requirement requirements-spark-3.5.lock
+	@$(@D)/bin/python $(PATH_FILE)
 	@touch $@
 
 # Where atheris has no wheel, the fuzzer does without it, and says so.

@@ -111,7 +111,8 @@ def records(spark: SparkSession, options: Options) -> DataFrame:
         .withColumn("values", values)
         .withColumn("reading", F.when(F.size("values") == 1, F.col("values")[0]))
         .withColumn(
-            "at", F.when(reading.event_time.rlike(ISO_8601), reading.event_time.try_cast("timestamp"))
+            "at",
+            F.when(reading.event_time.rlike(ISO_8601), F.expr("try_cast(reading.event_time AS TIMESTAMP)")),
         )
         .withColumn("taken", taken())
         .withColumn("why", objection(text, options))
@@ -140,7 +141,7 @@ def objection(text: Any, options: Options) -> Any:
     too_long = F.concat_ws(", ", *(F.when(F.length(reading[word]) > LONGEST, word) for word in words))
     return F.coalesce(
         F.when(F.col("value").isNull(), "no value"),
-        F.when(~F.is_valid_utf8(text), "not UTF-8"),
+        F.when(~is_utf8(text), "not UTF-8"),
         F.when(reading.isNull(), "not one JSON object"),
         F.when(without != "", F.concat(F.lit("without "), without)),
         F.when(too_long != "", F.concat(too_long, F.lit(f" longer than {LONGEST} characters"))),
@@ -151,6 +152,13 @@ def objection(text: Any, options: Options) -> Any:
             at < F.col("taken") - span(options.oldest), f"event_time over {options.oldest} before arrival"
         ),
     )
+
+
+def is_utf8(text: Any) -> Any:
+    """Spark 3.5 has no such function; it decodes malformed text into another one, where Spark 4 fails."""
+    if hasattr(F, "is_valid_utf8"):
+        return F.is_valid_utf8(text)
+    return F.encode(F.decode("value", "UTF-8"), "UTF-8") == F.col("value")
 
 
 def span(text: str) -> Any:

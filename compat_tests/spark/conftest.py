@@ -10,6 +10,8 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +34,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.client(f"Spark {spark_version()}"))
             item.add_marker(pytest.mark.xdist_group("spark"))
             item.add_marker(pytest.mark.filterwarnings("ignore:::pyspark"))
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+
+
+def spark_version() -> str:
+    with suppress(PackageNotFoundError):  # without PySpark the tests skip
+        return version("pyspark")
+    return ""
 
 
 @pytest.fixture(scope="session")

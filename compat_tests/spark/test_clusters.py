@@ -22,7 +22,6 @@ from kbroker import spark as kbroker_spark
 from kbroker.testing import Broker
 from tests.zookeeper import reason_to_skip
 
-CLIENT = "Spark 4.0.0"
 EXAMPLES = Path(__file__).parents[2] / "spark_examples"
 PATIENCE_S = 120
 

@@ -12,7 +12,6 @@ import pytest
 
 from compat_tests.spark.conftest import Kafka
 
-CLIENT = "Spark 4.0.0"
 EXAMPLES = Path(__file__).parents[2] / "spark_examples"
 
 

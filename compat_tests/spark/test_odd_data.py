@@ -22,7 +22,6 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from compat_tests.spark.driver import Driver
 from kbroker.testing import Broker, Record
 
-CLIENT = "Spark 4.0.0"
 STORED = "event_id STRING, device STRING, kind STRING, value DOUBLE, late BOOLEAN"
 WINDOWS = "device STRING, kind STRING, start TIMESTAMP, readings LONG"
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)

@@ -28,7 +28,6 @@ import pytest
 from compat_tests.spark.driver import EXAMPLES, Driver
 from kbroker.testing import Broker
 
-CLIENT = "Spark 4.0.0"
 SEED = int(os.environ.get("KBROKER_SEED", "1"))
 KILLS = int(os.environ.get("KBROKER_KILLS", "4"))
 DAY_S = 86_400

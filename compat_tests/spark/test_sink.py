@@ -9,8 +9,6 @@ import pytest
 
 from compat_tests.spark.conftest import Kafka
 
-CLIENT = "Spark 4.0.0"
-
 
 def rows(kafka: Kafka, *values: tuple[object, ...], schema: str) -> Any:
     return kafka.spark.createDataFrame(list(values), schema)

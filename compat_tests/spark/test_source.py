@@ -15,8 +15,6 @@ from compat_tests.spark.conftest import Kafka, texts
 from kbroker.testing import Broker
 from tests.processes import free_ports
 
-CLIENT = "Spark 4.0.0"
-
 DAY_MS = 86_400_000
 CONNECTIONS = r'^kbroker_request_duration_seconds_count\{api="ApiVersions"\} ([0-9.]+)'
 """A client asks once for each."""

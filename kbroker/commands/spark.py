@@ -2,7 +2,8 @@
 
 Everything after `submit` or `shell` goes to Spark's own `spark-submit` or `pyspark`, with the connector, the
 Python and the driver's addresses filled in (`kbroker.spark`). Spark replaces this process, so signals and the
-exit status are its own.
+exit status are its own. What these options say of repositories holds for the connector, too; `jars` takes
+them for that alone.
 """
 
 from __future__ import annotations
@@ -24,10 +25,16 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     # With a prefix that nobody types, options are arguments like all others.
     submit = verbs.add_parser("submit", help="run a script", add_help=False, prefix_chars="\0")
     shell = verbs.add_parser("shell", help="start a PySpark shell", add_help=False, prefix_chars="\0")
-    for verb, name in ((submit, "submit"), (shell, "shell")):
+    jars = verbs.add_parser(
+        "jars",
+        help="print where the connector's jars are, separated by commas",
+        add_help=False,
+        prefix_chars="\0",
+    )
+    for verb in (submit, shell, jars):
         verb.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
-        verb.set_defaults(run=run, program=PROGRAMS[name])
-    jars = verbs.add_parser("jars", help="print where the connector's jars are, separated by commas")
+    submit.set_defaults(run=run, program=PROGRAMS["submit"])
+    shell.set_defaults(run=run, program=PROGRAMS["shell"])
     jars.set_defaults(run=print_jars)
 
 
@@ -35,7 +42,8 @@ def run(options: argparse.Namespace) -> int:
     from kbroker import spark
 
     try:
-        command = spark.submit_command(options.program, options.arguments, spark.connector_jars())
+        jars = spark.connector_jars(arguments=options.arguments)
+        command = spark.submit_command(options.program, options.arguments, jars)
         environment = spark.environment()
     except spark.SparkMissing as error:
         return missing(error)
@@ -47,7 +55,7 @@ def print_jars(options: argparse.Namespace) -> int:
     from kbroker import spark
 
     try:
-        print(",".join(map(str, spark.connector_jars())))
+        print(",".join(map(str, spark.connector_jars(arguments=options.arguments))))
     except spark.SparkMissing as error:
         return missing(error)
     return 0

