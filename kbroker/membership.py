@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ from wire.api.controlled_shutdown import ControlledShutdownRequest, ControlledSh
 from wire.api.create_topics import CreateTopicsRequest
 from wire.api.incremental_alter_configs import IncrementalAlterConfigsRequest
 from wire.errors import ErrorCode, KafkaError
+from wire.words import count
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
@@ -87,9 +89,11 @@ class Membership:
         closed: Callable[[], object] = lambda: None,
         *,
         is_shared: bool = False,
+        metadata_file: str | None = None,
     ) -> None:
-        """`closed` is called when the session has ended."""
+        """`closed` is called when the session has ended. `metadata_file` lies in the first data directory."""
         self.is_shared = is_shared
+        self._metadata_file = metadata_file
         self._closed = closed
         self._broker = broker
         self._store = store
@@ -262,17 +266,15 @@ class Membership:
         broker.cluster_id = cluster_id
         for directory in broker.logs.online:
             found = read_meta_properties(broker.logs.files, directory.path)
-            if found is None:
-                mine = MetaProperties(0, cluster_id, broker.node_id)
+            mine = found or MetaProperties(0, cluster_id, broker.node_id)
+            if mine.cluster_id not in (None, cluster_id):
+                raise WrongCluster(f"{directory.path} belongs to cluster {mine.cluster_id}, not {cluster_id}")
+            if mine.node_id not in (None, broker.node_id):
+                raise WrongCluster(f"{directory.path} belongs to broker {mine.node_id}, not {broker.node_id}")
+            is_first = directory is broker.logs.directories[0]
+            mine = replace(mine, metadata_file=self._metadata_file if is_first else None)
+            if mine != found:
                 write_meta_properties(broker.logs.files, directory.path, mine)
-            elif found.cluster_id not in (None, cluster_id):
-                raise WrongCluster(
-                    f"{directory.path} belongs to cluster {found.cluster_id}, not {cluster_id}"
-                )
-            elif found.node_id not in (None, broker.node_id):
-                raise WrongCluster(
-                    f"{directory.path} belongs to broker {found.node_id}, not {broker.node_id}"
-                )
 
     async def depart(self) -> bool:
         """Have leadership moved away before the broker stops, as far as others can take it, and unregister.
@@ -319,7 +321,7 @@ class Membership:
                 code = ErrorCode(response.error_code).name
                 logger.warning("leadership could not be moved away: the controller says %s", code)
             elif left:
-                logger.warning("%d partitions have no other leader", left)
+                logger.warning("no other leader for %s", count(left, "partition"))
             else:
                 return True
         return False

@@ -140,10 +140,22 @@ class DataDirectoryCheck:
     def _check_meta_properties(self) -> None:
         path = f"{self._path}/{META_PROPERTIES}"
         try:
-            read_meta_properties(self._files, self._path)
+            properties = read_meta_properties(self._files, self._path)
         except CorruptCheckpoint as error:
             advice = "No broker starts on this directory until it is put right."
             self._report.add(Finding(Severity.ERROR, Kind.METADATA, path, f"{error.why}.", advice))
+        else:
+            if properties is not None and properties.metadata_file is not None:
+                self._check_metadata_file(properties.metadata_file)
+
+    def _check_metadata_file(self, name: str) -> None:
+        """Whether the file is there that says which topics there are."""
+        path = f"{self._path}/{name}"
+        has_logs = any(LOG_NAME.fullmatch(name) for name in self._names)
+        if has_logs and not (name in self._names and self._files.size(path)):
+            what = "it is missing or empty, and says which topics there are."
+            advice = "`kbroker check --rebuild-metadata` makes it again from the logs."
+            self._report.add(Finding(Severity.ERROR, Kind.METADATA, path, what, advice))
 
     def _look_at(self, name: str) -> bool:
         """Whether it is a partition's directory."""

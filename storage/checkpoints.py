@@ -34,6 +34,7 @@ CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
+METADATA_FILE = "kbroker.metadata.file"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 
@@ -63,6 +64,9 @@ class MetaProperties:
     node_id: int | None = None
     """`broker.id` in version 0, `node.id` in version 1."""
     directory_id: bytes | None = None
+    metadata_file: str | None = None
+    """A file beside it, without which its logs mean nothing: that of a kbroker alone. Not Kafka's, which passes
+    over the key."""
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
@@ -202,6 +206,7 @@ def read_meta_properties(files: Files, directory: str) -> MetaProperties | None:
             cluster_id,
             None if node_id is None else _integer(node_id),
             None if directory_id is None else uuid_from_text(directory_id),
+            properties.get(METADATA_FILE),
         )
     except (WireError, ValueError) as error:
         raise CorruptCheckpoint(path, str(error)) from error
@@ -212,6 +217,7 @@ def write_meta_properties(files: Files, directory: str, properties: MetaProperti
         "cluster.id": properties.cluster_id,
         "directory.id": None if properties.directory_id is None else uuid_to_text(properties.directory_id),
         "node.id" if properties.version else "broker.id": properties.node_id,
+        METADATA_FILE: properties.metadata_file,
         "version": properties.version,
     }
     lines = [f"{key}={_escaped(str(value))}\n" for key, value in values.items() if value is not None]

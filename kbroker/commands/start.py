@@ -203,7 +203,7 @@ def join(broker: Broker, configuration: Configuration) -> Membership:
         directory / METADATA, now_ms=broker.now_ms, synchronous="FULL" if is_durable else "OFF"
     )
     store = tree.connect(asyncio.get_running_loop().call_soon)
-    return Membership(broker, store, tree.close)
+    return Membership(broker, store, tree.close, metadata_file=METADATA)
 
 
 def banner(broker: Broker) -> str:

@@ -81,7 +81,10 @@ def test_the_broker_starts_again_with_all_topics_and_records(
     broker = BrokerProcess(log)
     ids = {name: connected(broker).metadata(name).topic_id for name in ("plain", "other.topic-1")}
     broker.stop()
+    assert main(["check", str(data_of(log))]) == 0
     (data_of(log) / "metadata.db").unlink()
+    assert main(["check", str(data_of(log))]) == 1
+    assert "metadata.db: it is missing or empty, and says which topics there are." in capsys.readouterr().out
     assert main(["check", "--rebuild-metadata", str(data_of(log))]) == 0
     out, err = capsys.readouterr()
     assert "plain: 3 partitions\n" in out

@@ -181,6 +181,10 @@ def test_meta_properties_of_both_versions(disk: SimulatedDisk) -> None:
         (MetaProperties(0), b"#\nversion=0\n"),
         (MetaProperties(0, "cl-1", 5), b"#\ncluster.id=cl-1\nbroker.id=5\nversion=0\n"),
         (
+            MetaProperties(0, "cl-1", 5, None, "metadata.db"),
+            b"#\ncluster.id=cl-1\nbroker.id=5\nkbroker.metadata.file=metadata.db\nversion=0\n",
+        ),
+        (
             MetaProperties(1, "cl-1", 5, TOPIC_ID),
             f"#\ncluster.id=cl-1\ndirectory.id={TOPIC_ID_TEXT}\nnode.id=5\nversion=1\n".encode(),
         ),

@@ -177,6 +177,23 @@ def test_meta_properties_that_cannot_be_read_are_an_error(disk: SimulatedDisk) -
     assert (only_finding(disk).severity, only_finding(disk).kind) == (ERROR, Kind.METADATA)
 
 
+@pytest.mark.parametrize("contents", [None, b""])
+def test_a_missing_metadata_file_of_a_broker_alone_is_an_error(
+    disk: SimulatedDisk, contents: bytes | None
+) -> None:
+    """No broker starts on these logs; those of a cluster's broker, or of Kafka's, need no such file."""
+    properties = disk.read(f"/data/{META_PROPERTIES}")
+    if contents is not None:
+        disk.plant("/data/metadata.db", contents)
+    assert findings(disk) == []
+    disk.plant(f"/data/{META_PROPERTIES}", properties + b"kbroker.metadata.file=metadata.db\n")
+    finding = only_finding(disk)
+    assert (finding.severity, finding.kind, finding.path) == (ERROR, Kind.METADATA, "/data/metadata.db")
+    assert "kbroker check --rebuild-metadata" in finding.advice
+    disk.plant("/data/metadata.db", b"something")
+    assert findings(disk) == []
+
+
 # -- where to begin, and limits
 
 
