@@ -54,6 +54,7 @@ from wire.api.controlled_shutdown import ControlledShutdownResponse
 from wire.api.create_topics import CreateTopicsRequest
 from wire.errors import ErrorCode, KafkaError
 from wire.slices import InSlices
+from wire.words import count
 
 log = logging.getLogger(__name__)
 
@@ -348,7 +349,7 @@ class Controller:
         if self._settings.auto_leader_rebalance:
             self._check_leaders_in(FIRST_LEADER_CHECK_S)
         self._check_absence()
-        log.info("Controller of epoch %s: %s topics", mandate.epoch, len(state.topics))
+        log.info("Controller of epoch %s: %s", mandate.epoch, count(len(state.topics), "topic"))
 
     async def _perform(self, event: events.Event) -> object:
         """Decide and do. What conflicts with the store is decided again, from what the store has now."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -73,6 +74,8 @@ from wire.slices import to_the_end
 if TYPE_CHECKING:
     from controller.controller import Controller
     from kbroker.membership import Membership
+
+logger = logging.getLogger(__name__)
 
 TICK_MS = 1000
 MADE_AT_ONCE = 4
@@ -369,11 +372,13 @@ class Broker:
         if values.log_cleaner_enable:
             self.compaction.tick(self.now_ms(), values.log_cleaner_backoff_ms)
 
-    async def stop(self) -> None:
+    async def stop(self, why: str = "asked to") -> None:
         """Close everything; a client that does not read its replies is not waited for.
 
         Nor is anything else for long. What does not end within `STOP_S` is left as after a crash, and said.
         """
+        logger.info("Stopping: %s", why)
+        begun_s = self.steady_s()
         has_moved = self.membership is not None and await self.membership.depart()
         end_s = self.steady_s() + STOP_S
         self.log_limits.report()
@@ -396,6 +401,7 @@ class Broker:
         self.replicas.stop()
         self.logs.close(self.broker_epoch, lambda: end_s - LAST_S - self.steady_s())
         self.machine.stop(max(0.0, end_s - self.steady_s()))
+        logger.info("Stopped after %.1f s", self.steady_s() - begun_s)
 
     @property
     def works_for_clients(self) -> bool:
@@ -549,17 +555,23 @@ async def serve(
 
     As Kafka's, it stops as well when it has lost every data directory: LogDirectoryFailed.
     """
-    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[str] = loop.create_future()
+
+    def stop(reason: str) -> None:
+        if not stopping.done():
+            stopping.set_result(reason)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    broker.disks_lost = stopping.set
+        loop.add_signal_handler(number, stop, number.name)
+    broker.disks_lost = partial(stop, "no data directory can be used any more")
     await broker.start(join)
+    why = "an error"
     try:
         ready(broker)
-        await stopping.wait()
+        why = await stopping
     finally:
-        await broker.stop()
+        await broker.stop(why)
     broker.check_directories()
 
 

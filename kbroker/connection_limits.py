@@ -29,6 +29,7 @@ from kbroker.configuration.layers import Configuration
 from kbroker.incomplete_requests import IncompleteRequests
 from kbroker.log_limits import LogLimits
 from kbroker.paused_sockets import Client, clients_of
+from wire.words import count
 
 logger = logging.getLogger(__name__)
 
@@ -158,17 +159,17 @@ class Connections(Generic[C]):
         listener, address = connection.listener, connection.client_address
         most = self._most_of(address, values.max_connections_per_ip, values.max_connections_per_ip_overrides)
         if self._by_address[address] >= most:
-            return f"{address} has {most} connections already (max.connections.per.ip)"
+            return f"{address} has {count(most, 'connection')} already (max.connections.per.ip)"
         text = configuration.text(f"listener.name.{listener.lower()}.max.connections")
         if text is not None and self._by_listener[listener] >= int(text):
-            return f"there are {text.strip()} connections on {listener} already (max.connections)"
+            return f"{count(int(text), 'connection')} on {listener} already (max.connections)"
         if len(self._all) >= self._at_most:
-            return f"there are {self._at_most} connections already (half of what ulimit -n allows)"
+            return f"{count(self._at_most, 'connection')} already (half of what ulimit -n allows)"
         if len(self._all) < values.max_connections:
             return None
         if listener == self._protected and self._evict():
             return None
-        return f"there are {values.max_connections} connections already (max.connections)"
+        return f"{count(values.max_connections, 'connection')} already (max.connections)"
 
     def _evict(self) -> bool:
         """Close the client that was silent for longest, for a broker's sake."""

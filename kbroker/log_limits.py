@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 
+from wire.words import count
+
 INTERVAL_MS = 60_000
 MOST_KINDS = 100
 OTHERS = "others"
@@ -98,6 +100,7 @@ class LogLimits:
             if found.last is not None:
                 logger, level, text = found.last
                 seconds = (now_ms - found.began_ms) / 1000
-                logger.log(level, "%d more such lines in %.0f s, the last: %s", found.unlogged, seconds, text)
+                more = count(found.unlogged, "more such line")
+                logger.log(level, "%s in %.0f s, the last: %s", more, seconds, text)
                 again = self._kinds[kind] = _Kind(now_ms)
                 again.logged = found.logged  # it goes on: the next interval has a count only

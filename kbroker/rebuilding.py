@@ -30,7 +30,6 @@ from controller.metadata_store import Create, MetadataStore, NoNode, Operation, 
 from controller.producer_ids import BLOCK_SIZE
 from controller.state import EntityType, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from controller.znodes import Config, PartitionState, ProducerIdBlock, Topic
-from kbroker.terminal import count
 from storage.batch_scan import CorruptBatch, batches
 from storage.checkpoints import LOCK, read_meta_properties, read_partition_metadata
 from storage.files import Files
@@ -39,6 +38,7 @@ from wire.errors import WireError
 from wire.internal import INTERNAL_TOPICS, TRANSACTION_STATE, decode_record
 from wire.record_batch import BatchHeader
 from wire.records import records
+from wire.words import count
 
 METADATA = "metadata.db"
 SET_ASIDE = ".set-aside"

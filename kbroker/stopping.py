@@ -9,6 +9,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 
+from wire.words import count
+
 logger = logging.getLogger(__name__)
 
 STOP_S = 30.0
@@ -39,7 +41,7 @@ async def cancel(tasks: Collection[asyncio.Task[None]]) -> None:
         task.cancel()
     _, left = await asyncio.wait(set(tasks), timeout=LEAVE_S)
     if left:
-        logger.error("%d tasks have not ended after %d s, and are left: %s", len(left), LEAVE_S, left)
+        logger.error("%s did not end within %d s: %s", count(len(left), "task"), LEAVE_S, left)
 
 
 async def wait_while(is_busy: Callable[[], bool], time_left_s: Callable[[], float]) -> None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kbroker.coordinators.key_partition import old_partition_of, old_place, partition_of
 from kbroker.coordinators.step import Step
+from wire import words
 from wire.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -75,10 +76,10 @@ class Takeover(Generic[M]):
             self._misplaced[index] = found
             if right not in self._shards:
                 logger.warning(
-                    "%s has %d ids that an earlier kbroker put there and that belong to partition %d: they "
-                    "are moved when this broker leads both; until then their coordinator does not know them",
+                    "%s has %s that an earlier kbroker put there; their place is partition %d, and they will "
+                    "be moved when this broker leads both; until then their coordinator does not know them",
                     self._shards[index].partition,
-                    len(found),
+                    words.count(len(found), "id"),
                     right,
                 )
         for each in (index, right):

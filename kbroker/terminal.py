@@ -62,10 +62,6 @@ def is_number(cell: str) -> bool:
     return cell == "-" or cell.replace(",", "").lstrip("-").isdigit()
 
 
-def count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def coloured(text: str, colour: str, stream: TextIO | None = None) -> str:
     stream = stream or sys.stdout
     has_colours = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

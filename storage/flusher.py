@@ -19,6 +19,7 @@ from functools import partial
 
 from storage.errors import StorageError
 from storage.log import Flush, UnifiedLog
+from wire.words import count
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class Flusher:
             self._submit(partial(job.run, self._call))
         except Exception as error:
             why = f"cannot be synced now: {error or type(error).__name__}"
-            logger.error("%d logs %s", len(job.flushes), why)
+            logger.error("%s %s", count(len(job.flushes), "log"), why)
             self._jobs.remove(job)
             for log, flush in job.flushes:
                 log.postpone_flush(flush)

@@ -112,9 +112,11 @@ class OffsetCheckpoint:
 class LogDirectory:
     """A data directory in use: its open logs, and why the others could not be opened."""
 
-    def __init__(self, files: Files, path: str) -> None:
+    def __init__(self, files: Files, path: str, *, is_alone: bool = False) -> None:
+        """`is_alone`: where it cannot be used, the broker does not start, and says why."""
         self.files = files
         self.path = path
+        self._is_alone = is_alone
         self.logs: dict[TopicPartition, UnifiedLog] = {}
         self.broken: dict[TopicPartition, StorageError] = {}
         self.offline: StorageError | None = None
@@ -158,7 +160,7 @@ class LogDirectory:
 
     def fail_at_start(self, error: OSError) -> None:
         """Go on without the directory; but a broker that has too few descriptors is not to start."""
-        refusal = self.fail(error)
+        refusal = self.fail(error, level=logging.DEBUG if self._is_alone else logging.ERROR)
         if self.offline is None:
             raise refusal from error
 
@@ -178,7 +180,7 @@ class LogDirectory:
     def _checkpoints(self) -> tuple[OffsetCheckpoint, ...]:
         return self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_offsets
 
-    def fail(self, error: OSError) -> StorageError:
+    def fail(self, error: OSError, *, level: int = logging.ERROR) -> StorageError:
         """The directory, and every log in it, goes offline; not because too many files are open."""
         if is_exhausted(error):
             refusal = OutOfDescriptors.of(error, self.path)
@@ -186,7 +188,7 @@ class LogDirectory:
             return refusal
         if self.offline is None:
             self.offline = LogDirectoryFailed.from_os_error(error, self.path)
-            logger.error("Data directory %s goes offline: %s", self.path, self.offline)
+            logger.log(level, "Data directory %s goes offline: %s", self.path, self.offline)
             for log in self.logs.values():
                 log.fail(self.offline)
         return self.offline

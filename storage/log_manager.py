@@ -50,6 +50,7 @@ from storage.log_directory import (
 )
 from storage.recovery import DEFAULTS, LogSettings, create_log, load_log
 from storage.retention import expire, remove_expired_segments
+from wire.words import count
 
 logger = logging.getLogger(__name__)
 
@@ -102,15 +103,15 @@ class LogManager:
     ) -> None:
         """`config_for` a topic; `submit` to threads, `call` back from them; `unique` names, 32 hex digits."""
         self.files = files
-        self.directories = [LogDirectory(files, path) for path in paths]
+        self.directories = [LogDirectory(files, path, is_alone=len(paths) == 1) for path in paths]
         self.flusher = Flusher(submit, call)
         self._gap_search = GapSearch(files, submit, call)
         self._config_for = config_for
         self._submit = submit
         self._call = call
         self._unique = unique
-        self._repairs: list[str] = []
-        self._settings = replace(settings, repaired=self._repairs.append)
+        self._repairs: list[tuple[str, str]] = []
+        self._settings = replace(settings, repaired=lambda *repair: self._repairs.append(repair))
         self._intervals = intervals
         self._file_delete_delay_ms = file_delete_delay_ms
         self._places: dict[TopicPartition, LogDirectory] = {}
@@ -176,8 +177,10 @@ class LogManager:
     def _tell_progress(self, done: int, total: int) -> None:
         """One line for many logs: after a crash there is something to do for each."""
         counts = sorted(Counter(self._repairs).items())
-        repairs = ", ".join(f"{count} {what}" for what, count in counts) or "nothing to repair"
-        logger.info("%d of %d logs are recovered: %s", done, total, repairs)
+        repairs = [f"{count(number, one)} {what}" for (one, what), number in counts]
+        logger.info(
+            "Recovered %d of %s: %s", done, count(total, "log"), ", ".join(repairs) or "nothing to repair"
+        )
 
     def _find(self, directory: LogDirectory) -> list[TopicPartition]:
         """The logs of a directory; what was set aside earlier is dealt with."""
@@ -534,9 +537,9 @@ class LogManager:
         left = sum(not log.is_closed for log in directory.logs.values())
         if left:
             logger.error(
-                "%d of %d logs in %s could not be closed; the next start will recover them",
+                "%d of %s in %s could not be closed; the next start will recover what is left",
                 left,
-                len(directory.logs),
+                count(len(directory.logs), "log"),
                 directory.path,
             )
         with suppress(StorageError):

@@ -72,8 +72,8 @@ class LogSettings:
     verify_transactions: bool = False
     jitter: Callable[[int], int] = lambda limit_ms: 0
     """Draws from [0, limit_ms)."""
-    repaired: Callable[[str], object] = lambda what: None
-    """Told of each thing that had to be done after a crash. Called in threads."""
+    repaired: Callable[[str, str], object] = lambda one, what: None
+    """Told of each thing that had to be mended after a crash, and how. Called in threads."""
 
 
 DEFAULTS = LogSettings()
@@ -230,7 +230,7 @@ class _Opening:
         for number, segment in enumerate(suspects, 1):
             level = logging.INFO if segment.size >= LARGE_BYTES else logging.DEBUG
             logger.log(level, "Recovering %s, segment %d of %d", segment.path, number, len(suspects))
-            self.settings.repaired("segments read again")
+            self.settings.repaired("segment", "read again")
             if 0 < segment.base_offset - end_offset <= MAX_RELATIVE_OFFSET and not self.config.compacts:
                 self._found_hole(end_offset)  # `gaps.py` tells of it
             if number > 1:
@@ -245,7 +245,7 @@ class _Opening:
                 if set_tail_aside(self.files, segment, good, end_offset):
                     self.set_aside += 1
                 segment.cut(good)
-                self.settings.repaired("logs cut")
+                self.settings.repaired("log", "cut")
                 break
         if self.producers.map_end_offset > end_offset:
             # The recovery point, and a snapshot, are those of a log which was then truncated.
@@ -267,7 +267,7 @@ class _Opening:
         offset = self._check_transactions(segment, offset)
         begin = position = index_repair.rewind(segment, offset)
         if not begin and offset > segment.base_offset:
-            self.settings.repaired("indexes made anew")
+            self.settings.repaired("index", "made anew")
         end_offset = self._offset_at(segment, position)
         if is_first:
             self.segments.reload_producers(self.producers, offset, end_offset, self.now_ms)
@@ -293,7 +293,7 @@ class _Opening:
         return good, end_offset
 
     def _found_hole(self, offset: int) -> None:
-        self.settings.repaired("gaps left")
+        self.settings.repaired("gap", "left")
         if self.hole is None:
             self.hole = offset
 
@@ -305,7 +305,7 @@ class _Opening:
             position,
             header.base_offset,
         )
-        self.settings.repaired("batches with impossible offsets")
+        self.settings.repaired("batch", "with impossible offsets")
 
     def _check_transactions(self, segment: LogSegment, offset: int) -> int:
         """Where to begin: at `offset`, or at the beginning if the transaction index is lost."""
@@ -342,7 +342,7 @@ class _Opening:
             if segment.size:
                 set_aside(self.files, segment)
                 self.set_aside += 1
-                self.settings.repaired("segments set aside")
+                self.settings.repaired("segment", "set aside")
             else:
                 segment.rename(DELETED, sync=True)
                 segment.remove()

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.commands.arguments import Verbs, connect, positive, verb
-from kbroker.terminal import Progress, count, print_json, print_table
+from kbroker.terminal import Progress, print_json, print_table
+from wire.words import count
 
 if TYPE_CHECKING:
     from controller.balance import Replicas

@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from kbroker.terminal import Progress, complain, count, print_json
+from kbroker.terminal import Progress, complain, print_json
+from wire.words import count
 
 if TYPE_CHECKING:
     from storage.findings import Report
@@ -100,7 +101,7 @@ def print_report(report: Report) -> None:
     totals = (
         count(len(logs), "partition"),
         count(sum(log.segments for log in logs), "segment"),
-        count(sum(log.batches for log in logs), "batch", "batches"),
+        count(sum(log.batches for log in logs), "batch"),
         count(sum(log.records for log in logs), "record"),
         count(sum(log.size for log in logs), "byte"),
     )

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from kbroker.client.errors import ClientError
 from kbroker.commands import balance
 from kbroker.commands.arguments import Verbs, connect, of_a_cluster, verb
-from kbroker.terminal import RED, YELLOW, clear, coloured, complain, count, print_json, print_table
+from kbroker.terminal import RED, YELLOW, clear, coloured, complain, print_json, print_table
+from wire.words import count
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

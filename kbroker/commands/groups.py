@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from kbroker.client.errors import ClientError
 from kbroker.commands.arguments import Verbs, connect, moment_ms, verb
-from kbroker.terminal import BOLD, coloured, count, print_json, print_table
+from kbroker.terminal import BOLD, coloured, print_json, print_table
+from wire.words import count
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster

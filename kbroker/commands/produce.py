@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.client.errors import ClientError
 from kbroker.commands.arguments import Verbs, connect, verb
-from kbroker.terminal import Progress, count, print_json
+from kbroker.terminal import Progress, print_json
+from wire.words import count
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster

@@ -7,7 +7,8 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from kbroker.commands.arguments import Verbs, assignment, connect, positive, verb
-from kbroker.terminal import BOLD, YELLOW, coloured, count, print_json, print_table
+from kbroker.terminal import BOLD, YELLOW, coloured, print_json, print_table
+from wire.words import count
 
 if TYPE_CHECKING:
     from kbroker.client.cluster import Cluster, Partition, Topic

@@ -19,6 +19,7 @@ from kbroker.coordinators.classic_rebalance import (
 from kbroker.coordinators.step import RequestContext, Step
 from wire.api.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from wire.errors import ErrorCode
+from wire.words import count
 
 SEVERAL_SINCE = 3
 
@@ -53,7 +54,7 @@ def _leave_all(group: ClassicGroup, identities: Iterable[MemberIdentity], step: 
     members_before = len(group.members)
     errors = [_leave_one(group, identity, step) for identity in identities]
     if left := members_before - len(group.members):
-        rebalance_or_complete(group, step, f"{left} members have left")
+        rebalance_or_complete(group, step, f"{count(left, 'member')} left")
     else:
         complete_join_if_possible(group, step)
     return errors

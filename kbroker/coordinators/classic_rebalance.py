@@ -28,6 +28,7 @@ from wire.api.join_group import JoinGroupResponse, JoinGroupResponseMember
 from wire.api.sync_group import SyncGroupRequest, SyncGroupResponse
 from wire.errors import ErrorCode
 from wire.internal.offsets_and_groups import GroupMetadataKey
+from wire.words import count
 
 SESSION = "session"
 JOIN = "join"
@@ -135,7 +136,8 @@ def _announce_generation(group: ClassicGroup, step: Step) -> None:
             step.reply(token, generation_for(group, member))
     step.schedule(sync_key(group), group.rebalance_timeout_ms)
     step.note(
-        f"group {group.group_id!r} begins generation {group.generation} with {len(group.members)} members,"
+        f"group {group.group_id!r} begins generation {group.generation} with"
+        f" {count(len(group.members), 'member')},"
         f" led by {group.leader!r}"
     )
 
@@ -205,7 +207,7 @@ def on_sync_deadline(group: ClassicGroup, step: Step) -> None:
     late = [member for member in group.members.values() if member.member_id in group.pending_syncs]
     for member in late:
         drop_member(group, member, step, "it did not sync in time")
-    prepare_rebalance(group, step, f"{len(late)} members did not sync in time")
+    prepare_rebalance(group, step, f"{count(len(late), 'member')} did not sync in time")
 
 
 def store(group: ClassicGroup, step: Step) -> None:

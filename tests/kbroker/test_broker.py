@@ -137,7 +137,7 @@ def test_a_disk_that_hangs_does_not_keep_a_broker_from_stopping(
     assert not (tmp_path / CLEAN_SHUTDOWN).exists()
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert "Threads have not ended; what they were doing is left as it is" in said
-    assert f"1 of 1 logs in {tmp_path} could not be closed; the next start will recover them" in said
+    assert f"1 of 1 log in {tmp_path} could not be closed; the next start will recover what is left" in said
 
 
 def test_a_broker_without_threads_or_memory_answers_and_stops(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_connection_too_many_is_closed_and_no_other(
     said, count = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert said.startswith("a new connection was closed: ")
     assert "(max.connections" in said
-    assert count.startswith("1 more such lines")
+    assert count.startswith("1 more such line in ")
 
 
 def test_a_limit_can_be_altered_while_the_broker_runs() -> None:

@@ -41,7 +41,7 @@ def test_the_first_line_is_logged_and_the_rest_counted(
     assert len(caplog.messages) == 1
     clock.ms = INTERVAL_MS
     limits.tick()
-    assert caplog.messages[1:] == ["263698 more such lines in 60 s, the last: closing 263698"]
+    assert caplog.messages[1:] == ["263,698 more such lines in 60 s, the last: closing 263698"]
     assert caplog.records[1].levelno == logging.WARNING
 
 
@@ -83,7 +83,7 @@ def test_a_client_that_invents_kinds_gets_no_more_lines(
     assert len(caplog.messages) == MOST_KINDS + 1
     clock.ms = INTERVAL_MS
     limits.tick()
-    assert caplog.messages[-1] == "4899 more such lines in 60 s, the last: asked for 4999"
+    assert caplog.messages[-1] == "4,899 more such lines in 60 s, the last: asked for 4999"
 
 
 def test_a_stopping_broker_says_what_it_has_counted(

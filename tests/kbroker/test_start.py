@@ -223,6 +223,14 @@ def test_the_log_says_as_much_as_it_is_asked_to(tmp_path: Path) -> None:
     assert broker.log.read_text() == ""
 
 
+def test_a_file_in_place_of_the_data_directory_is_one_line(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.touch()
+    command = [sys.executable, "-m", "kbroker", "start", "--listener", "PLAINTEXT://127.0.0.1:0"]
+    done = subprocess.run([*command, "--data", str(place)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"kbroker: {place}: Not a directory\n")
+
+
 # -- limits
 
 
@@ -249,7 +257,7 @@ def test_the_limit_of_open_files_is_raised_and_logs_keep_their_share(tmp_path: P
     process.communicate(timeout=WAIT_S)
     assert process.returncode == 0
     assert "no more than 300 files and connections can be open" in log.read_text()
-    assert "a new connection was closed: there are 150 connections already" in log.read_text()
+    assert "a new connection was closed: 150 connections already" in log.read_text()
     assert "200 more such lines" in log.read_text()
 
 
@@ -341,6 +349,15 @@ def test_an_idle_broker_is_small_and_so_are_its_connections(broker: BrokerProces
 
 
 # -- stopping
+
+
+def test_the_log_says_why_it_stops_and_when_it_has(tmp_path: Path) -> None:
+    with running(tmp_path / "broker.log") as broker:
+        pass
+    lines = [line.partition(" INFO kbroker.broker: ")[2] for line in broker.log.read_text().splitlines()]
+    begin, end = [line for line in lines if line][-2:]
+    assert begin == "Stopping: SIGTERM"
+    assert re.fullmatch(r"Stopped after \d+\.\d s", end)
 
 
 @pytest.mark.slow

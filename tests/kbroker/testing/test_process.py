@@ -66,7 +66,7 @@ def test_after_kill_9_everything_acknowledged_is_there_on_the_same_port() -> Non
             socket.create_connection((broker.host, broker.port))
         broker.restart()
         assert (broker.bootstrap, broker.records("t")) == (bootstrap, written)
-        assert "logs are recovered" in broker.log
+        assert "Recovered " in broker.log
         first = broker.pid
         broker.restart()
         assert broker.pid != first
