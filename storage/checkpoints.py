@@ -65,8 +65,7 @@ class MetaProperties:
     """`broker.id` in version 0, `node.id` in version 1."""
     directory_id: bytes | None = None
     metadata_file: str | None = None
-    """A file beside it, without which its logs mean nothing: that of a kbroker alone. Not Kafka's, which passes
-    over the key."""
+    """A file beside it that says which topics there are: of a kbroker alone. Kafka passes over the key."""
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
