@@ -12,13 +12,14 @@ from controller.membership import next_broker_id
 from controller.metadata_store import MetadataStore, ensure
 from controller.znodes import BROKER_SEQUENCE_ID
 from controller.zookeeper import ZooKeeperStore
-from kbroker.broker import Broker, serve
+from kbroker.broker import Broker
 from kbroker.config import ConfigError
 from kbroker.configuration.broker_keys import BrokerConfig
 from kbroker.configuration.layers import Configuration
 from kbroker.handlers import BETWEEN_BROKERS, HANDLERS
 from kbroker.listeners import Listeners
 from kbroker.membership import Membership, WrongCluster
+from kbroker.serving import serve
 from storage.checkpoints import read_meta_properties
 from storage.files import Disk
 

@@ -122,8 +122,8 @@ def run_alone(configuration: Configuration, listeners: Listeners, ready: Callabl
     """A broker with its own metadata; UnusableMetadata where those are lost or make no sense."""
     from controller.metadata_store import StoreDamaged
     from controller.znodes import ZnodeError
-    from kbroker.broker import run
     from kbroker.config import ConfigError
+    from kbroker.serving import run
 
     directories = configuration.broker.data_directories
     database = Path(directories[0]) / METADATA
@@ -158,8 +158,8 @@ def run_member(configuration: Configuration, listeners: Listeners, ready: Callab
     """One broker of several."""
     import asyncio
 
-    from kbroker.broker import loop_factory
     from kbroker.cluster import serve_member
+    from kbroker.serving import loop_factory
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(serve_member(configuration, listeners, ready))

@@ -31,7 +31,8 @@ from kbroker.spark.installed import SparkMissing
 IVY_SETTINGS = "spark.jars.ivySettings"
 MORE = "spark.jars.repositories"
 CENTRAL_ID = "central"
-CENTRAL = "https://repo1.maven.org/maven2"
+CENTRAL = ""
+"""Maven Central, whose address Ivy knows."""
 NOTHING = ElementTree.Element("settings")
 SECURED = "org/apache/spark/spark-sql-kafka-0-10_2.13/maven-metadata.xml"
 """Any file: whoever needs a password needs it for this one."""
@@ -62,9 +63,9 @@ class Repositories(NamedTuple):
             names = {"host": urlsplit(self.roots[0]).hostname or "", "realm": realm_of(self.roots[0])}
             names |= {"username": self.user, "passwd": self.password}
             login = f"<credentials {' '.join(f'{key}={quoteattr(text)}' for key, text in names.items())}/>"
+        roots = [f" root={quoteattr(root)}" if root else "" for root in self.roots]
         resolvers = "".join(
-            f'<ibiblio name="{number}" m2compatible="true" root={quoteattr(root)}/>'
-            for number, root in enumerate(self.roots)
+            f'<ibiblio name="{number}" m2compatible="true"{root}/>' for number, root in enumerate(roots)
         )
         file.touch(mode=0o600)
         file.write_text(
@@ -92,7 +93,8 @@ def repositories_of(
         identity, root = maven.central()
         user, password = maven.login(identity)
     roots = [root, *more]
-    return Repositories(" and ".join(roots), maven.proxy_options(), None, roots, user, password)
+    named = " and ".join(root or "Maven Central" for root in roots)
+    return Repositories(named, maven.proxy_options(), None, roots, user, password)
 
 
 def realm_of(root: str) -> str:

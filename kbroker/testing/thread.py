@@ -31,7 +31,7 @@ class BrokerThread:
         self, settings: Mapping[str, str], *, port: int, data: Path, log: Path, timeout_s: float
     ) -> None:
         namesakes.check()
-        from kbroker.broker import loop_factory
+        from kbroker.serving import loop_factory
         from kbroker.testing.inspection import Inspector
 
         self._settings = {

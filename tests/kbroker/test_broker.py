@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.broker import Broker, loop_factory
+from kbroker.broker import Broker
 from kbroker.handlers import HANDLERS, Handler
 from kbroker.listeners import Listeners
 from kbroker.machine import Machine
+from kbroker.serving import loop_factory
 from storage.checkpoints import CLEAN_SHUTDOWN
 from storage.errors import StorageError
 from storage.files import Files, Sync, sync_data

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker import Broker, loop_factory
+from kbroker.broker import Broker
 from kbroker.configuration.layers import Configuration
 from kbroker.context import Context, Parked
 from kbroker.handlers import HANDLERS, Handler
 from kbroker.handlers.metadata import metadata
 from kbroker.listeners import Listeners
+from kbroker.serving import loop_factory
 from tests.kbroker.harness import WAIT_S, RawClient
 from wire.api import ApiKey
 from wire.api.api_versions import ApiVersionsRequest

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker import Broker, loop_factory
+from kbroker.broker import Broker
 from kbroker.context import HangUp, Parked
 from kbroker.error_replies import Refusal, has_error, is_error
 from kbroker.handlers import HANDLERS, Handler
 from kbroker.listeners import Listeners
+from kbroker.serving import loop_factory
 from tests.kbroker.harness import RawClient
 from tests.wire.random_messages import at_version, random_message
 from wire.api import ApiKey, api

@@ -12,10 +12,11 @@ import pytest
 
 from controller.state import Endpoint
 from controller.znodes import BrokerRegistration
-from kbroker.broker import Broker, loop_factory
+from kbroker.broker import Broker
 from kbroker.config import ConfigError
 from kbroker.configuration.layers import Configuration
 from kbroker.listeners import CannotListen, Listeners, bind
+from kbroker.serving import loop_factory
 from tests.kbroker.harness import WAIT_S, BrokerProcess, RawClient
 from wire.api import ApiKey
 from wire.api.describe_cluster import DescribeClusterRequest

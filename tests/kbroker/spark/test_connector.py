@@ -73,7 +73,7 @@ def test_jars_belong_to_the_spark_that_is_installed(
     wanted = (repository.seen / "ivy").read_text()
     assert 'name="spark-sql-kafka-0-10_2.13" rev="9.1.0"' in wanted
     said = capsys.readouterr().err
-    assert f"no checksum is known here of {', '.join(UNKNOWN)}: taken as https://" in said
+    assert f"no checksum is known here of {', '.join(UNKNOWN)}: taken as Maven Central has it" in said
 
     repository.seen.joinpath("ivy").write_text("")
     assert spark.connector_jars() == [cache / name for name in UNKNOWN]

@@ -10,7 +10,7 @@ import pytest
 from kbroker.spark import SparkMissing
 from kbroker.spark.repositories import CENTRAL, repositories_of
 
-NAMESPACE = 'xmlns="http://maven.apache.org/SETTINGS/1.2.0"'
+NAMESPACE = 'xmlns="urn:settings"'
 
 
 @pytest.fixture
@@ -28,8 +28,11 @@ def mirror(of: str, url: str = "https://mirror.example/maven") -> str:
     return f"<mirror><id>ours</id><mirrorOf>{of}</mirrorOf><url>{url}</url></mirror>"
 
 
-def test_without_any_settings_it_is_maven_central(given: dict[str, str]) -> None:
-    assert repositories_of(given=given).roots == [CENTRAL]
+def test_without_any_settings_it_is_maven_central(given: dict[str, str], tmp_path: Path) -> None:
+    found = repositories_of(given=given)
+    assert (found.named, found.roots) == ("Maven Central", [CENTRAL])
+    [resolver] = ElementTree.parse(found.settings_in(tmp_path / "ivysettings.xml")).iter("ibiblio")
+    assert resolver.attrib == {"name": "0", "m2compatible": "true"}
 
 
 @pytest.mark.parametrize(
