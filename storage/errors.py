@@ -1,10 +1,10 @@
 """What can go wrong on disk.
 
-Every error of `storage/` is a `StorageError`, which is a `KafkaError` with code KAFKA_STORAGE_ERROR: a
-handler that lets it pass answers the client correctly. `LogDirectoryFailed` means that the device said no
-(EIO, ENOSPC, EROFS, a failed sync) and the whole directory can no longer be trusted; the `CorruptFile`
-family means that the device answered, but the bytes are not what was written. Corrupt indexes, snapshots
-and checkpoints are rebuilt from the log; a corrupt log is not.
+Every error of `storage/` is a `StorageError`, which is a `KafkaError`, nearly always with code
+KAFKA_STORAGE_ERROR: a handler that lets it pass answers the client correctly. `LogDirectoryFailed` means that
+the device said no (EIO, ENOSPC, EROFS, a failed sync) and the whole directory can no longer be trusted; the
+`CorruptFile` family means that the device answered, but the bytes are not what was written. Corrupt indexes,
+snapshots and checkpoints are rebuilt from the log; a corrupt log is not.
 
 An error names the file. It never carries file contents.
 """
@@ -21,6 +21,16 @@ class StorageError(KafkaError):
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {why}")
         self.path = path
         self.why = why
+
+
+class LogDeleted(StorageError):
+    """The log is not here any more, and nothing is wrong with the disk: NOT_LEADER_OR_FOLLOWER to clients, as
+    for a partition that has moved away.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "the log was deleted")
+        self.code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class LogDirectoryFailed(StorageError):

@@ -39,7 +39,7 @@ from storage import appending, reading, retention, timestamps, truncation
 from storage.appending import Run
 from storage.checkpoints import write_leader_epochs, write_partition_metadata
 from storage.descriptors import is_exhausted
-from storage.errors import LogDirectoryFailed, OutOfDescriptors, StorageError
+from storage.errors import LogDeleted, LogDirectoryFailed, OutOfDescriptors, StorageError
 from storage.files import Buffer, Files
 from storage.indexes import MAX_RELATIVE_OFFSET
 from storage.invariants import InvariantBroken, invariant
@@ -248,7 +248,7 @@ class UnifiedLog:
     def retire(self) -> None:
         """The log was deleted; who still has it will notice. A flush that runs writes no file any more."""
         with self._writing_files:
-            self.offline = self.offline or StorageError(self.directory, "the log was deleted")
+            self.offline = self.offline or LogDeleted(self.directory)
         self.release()
 
     def write_while_online(self, write: Callable[[], object]) -> None:
