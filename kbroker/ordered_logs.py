@@ -39,6 +39,12 @@ class OrderedLogs:
         except StorageError:
             self._unusable.add(place)
             raise
+        self.check_topic(log, topic_id)
+        return log
+
+    @staticmethod
+    def check_topic(log: UnifiedLog, topic_id: bytes) -> None:
+        """KafkaError where it is the log of another topic of that name."""
         if log.topic_id not in (None, ZERO_UUID, topic_id) and topic_id != ZERO_UUID:
             logger.error(
                 "%s is not used: it is the log of a topic with the id %s, and the id of the topic is %s",
@@ -47,7 +53,6 @@ class OrderedLogs:
                 uuid_to_text(topic_id),
             )
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID)
-        return log
 
     def forget(self, place: TopicPartition) -> None:
         """It is not to be here any more."""

@@ -234,9 +234,13 @@ class ReplicaManager:
     def become(self, topic: str, topic_id: bytes, state: LeaderAndIsrPartitionState) -> HostedPartition:
         """Lead or follow, as the controller orders; KafkaError for an old order, or one that cannot be."""
         self.append_staged()
-        partition = self._partitions.get((topic, state.partition_index))
-        if partition is None:
-            place = topic, state.partition_index
+        place = topic, state.partition_index
+        partition = self._partitions.get(place)
+        if self._broker_id not in state.replicas:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if partition is not None:
+            self.ordered_logs.check_topic(partition.log, topic_id)
+        else:
             log = self.ordered_logs.log_of(place, topic_id, is_new=state.is_new)
             partition = HostedPartition(topic, topic_id, state.partition_index, log)
             self._configure(partition)

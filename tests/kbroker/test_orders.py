@@ -119,16 +119,24 @@ def test_a_replaced_controller_and_another_life_of_the_broker_are_refused(hostin
     assert order(hosting, controller_epoch=7, broker_epoch=100) == ErrorCode.NONE
 
 
+@pytest.mark.parametrize("is_hosted", [False, True])
 def test_a_log_of_another_topic_of_the_same_name_is_not_taken(
-    hosting: Hosting, caplog: pytest.LogCaptureFixture
+    hosting: Hosting, caplog: pytest.LogCaptureFixture, is_hosted: bool
 ) -> None:
-    """conformance 15; Kafka logs it as well, with both ids."""
+    """conformance 15; Kafka logs it as well, with both ids. A broker may have missed the other one's end."""
     order(hosting)
-    stop(hosting, 0, delete=False)
+    if not is_hosted:
+        stop(hosting, 0, delete=False)
     assert order(hosting, topic_id=b"u" * 16) == ErrorCode.INCONSISTENT_TOPIC_ID
     [said] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert f"/t-0 is not used: it is the log of a topic with the id {uuid_to_text(TOPIC_ID)}" in said
     assert uuid_to_text(b"u" * 16) in said
+
+
+def test_a_broker_that_is_none_of_the_replicas_makes_no_log(hosting: Hosting) -> None:
+    """As Kafka's ReplicaManager.becomeLeaderOrFollower."""
+    assert order(hosting, leader=OTHER, isr=[OTHER]) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert hosting.broker.logs.get(("t", 0)) is None
 
 
 def test_a_log_that_was_in_a_later_epoch_can_be_written(hosting: Hosting) -> None:
