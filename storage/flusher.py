@@ -75,13 +75,14 @@ class Flusher:
         return not self._queue and not self._jobs
 
     def request(self, log: UnifiedLog, done: Done | None = None) -> None:
-        """Have all that was appended to a log so far made durable."""
+        """Have all that was appended to a log so far made durable; nobody waits for names alone."""
         offset = log.log_end_offset
         if log.offline is not None or log.recovery_point >= offset:
             if done is not None:
                 done(log.offline)
-            return
-        if done is not None:
+            if log.offline is not None or not log.has_rolled:
+                return
+        elif done is not None:
             self._waiting.setdefault(log, []).append((offset, done))
         self._queue[log] = None
         self._start()

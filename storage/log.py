@@ -59,6 +59,7 @@ SNAPSHOT_INTERVAL_BYTES = 16 << 20
 class Flush(NamedTuple):
     """What has to be synced for everything below `offset` to be durable. `run` may be called in a thread."""
 
+    first_offset: int
     offset: int
     generation: int
     targets: tuple[Callable[[], object], ...]
@@ -104,6 +105,8 @@ class UnifiedLog:
         self.offline: StorageError | None = None
         self._high_watermark = log_start_offset
         self._jitter = jitter
+        self.first_durable_offset = segments[0].base_offset
+        """After a power cut the log may have segments from here on: the names of those before it are gone."""
         self.first_dirty_offset = log_start_offset
         """Everything below was compacted once. The owner checkpoints it."""
         self.generation = 0
@@ -201,6 +204,7 @@ class UnifiedLog:
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
         self.recovery_point = recovery_point
+        self.first_durable_offset = min(self.first_durable_offset, self.segments[0].base_offset)
         self.first_dirty_offset = min(self.first_dirty_offset, log_end_offset)
         if self.hole is not None and log_end_offset <= self.hole:
             self.hole = None
@@ -378,14 +382,15 @@ class UnifiedLog:
             epochs.dirty = False
         targets.append(log_file.sync)
         self._flushes_running += 1
-        return Flush(self.log_end_offset, self.generation, tuple(targets))
+        return Flush(self.segments[0].base_offset, self.log_end_offset, self.generation, tuple(targets))
 
     def finish_flush(self, flush: Flush) -> None:
         """It was run without an error. Where the log went offline meanwhile, epochs were not written."""
         self._flushes_running -= 1
         is_whole = self.offline is None and flush.generation == self.generation
-        if is_whole and flush.offset > self.recovery_point:
-            self.recovery_point = flush.offset
+        if is_whole:
+            self.first_durable_offset = max(self.first_durable_offset, flush.first_offset)
+            self.recovery_point = max(self.recovery_point, flush.offset)
 
     def abandon_flush(self, flush: Flush, error: BaseException) -> BaseException:
         """It failed. Nobody may try again: the kernel has forgotten what it could not write.

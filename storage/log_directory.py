@@ -3,7 +3,7 @@
     .lock                               held while the broker runs
     .kafka_cleanshutdown                says that every log was closed; removed before the first is opened
     recovery-point-offset-checkpoint    of every log, as are the two that follow
-    log-start-offset-checkpoint
+    log-start-offset-checkpoint         of those that begin within their first segment, or behind it
     replication-offset-checkpoint       the high watermarks
     cleaner-offset-checkpoint           up to where logs were compacted, of those that are
     topic-7/                            a log
@@ -125,7 +125,9 @@ class LogDirectory:
             files, f"{path}/{RECOVERY_POINTS}", lambda log: log.recovery_point
         )
         self.log_start_offsets = OffsetCheckpoint(
-            files, f"{path}/{LOG_START_OFFSETS}", lambda log: log.log_start_offset
+            files,
+            f"{path}/{LOG_START_OFFSETS}",
+            lambda log: log.log_start_offset if log.log_start_offset > log.first_durable_offset else None,
         )
         self.high_watermarks = OffsetCheckpoint(
             files, f"{path}/{HIGH_WATERMARKS}", lambda log: log.high_watermark

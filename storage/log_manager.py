@@ -172,6 +172,9 @@ class LogManager:
             progress(done, len(opening))
         for directory in self.online:
             with suppress(StorageError):  # it is offline now
+                if not directory.was_clean:
+                    # A log that was made just before the crash may not have a durable name.
+                    directory.run(partial(self.files.sync_dir, directory.path))
                 directory.checkpoint(directory.recovery_points)
 
     def _tell_progress(self, done: int, total: int) -> None:

@@ -133,6 +133,8 @@ def load_log(
     opening = _Opening(files, directory, config, log_start_offset, now_ms, settings)
     opening.find_segments(names)
     log = opening.log(topic, partition, opening.recover(recovery_point or 0))
+    if recovery_point is None and log.topic_id is not None:
+        write_partition_metadata(files, directory, log.topic_id)  # its maker may not have flushed it
     log.is_changed = True
     log.release()
     return log
@@ -362,6 +364,8 @@ class _Opening:
             end_offset = self.log_start_offset
         if not self.segments:
             self.segments.add(self._new_segment(end_offset))
+            if end_offset:
+                self.files.sync_dir(self.directory)  # without the name it would begin at 0 again
         log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
         if self.epochs_are_lost:
             self._find_leader_epochs()

@@ -8,7 +8,7 @@ Rules (conformance 66, 67):
 - It takes two steps, so that a crash cannot bring back what a reader was told is gone, or leave a hole:
   first the log start offset is raised, and checkpointed by the owner; then the files of segments below it
   are renamed to `.deleted`. They are removed file.delete.delay.ms later, when no reader holds them any
-  more, or on the next start.
+  more, or on the next start. Until the renames are durable the checkpoint keeps the log start offset.
 - Producers are not forgotten because their batches went (39).
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from storage.segment import LogSegment
@@ -87,6 +88,8 @@ def remove_expired_segments(log: UnifiedLog) -> int:
     ]
     try:
         log.remove_segments(expired)
+        if expired:
+            log.unsynced.append(partial(log.files.sync_dir, log.directory))
     except OSError as error:
         raise log.fail(error) from error
     return len(expired)

@@ -93,7 +93,8 @@ class TransactionIndex(EntryFile):
             last_offset = transaction.last_offset
 
     def _is_possible(self, one: AbortedTransaction) -> bool:
-        fits = 0 <= one.first_offset <= one.last_offset <= self.base_offset + MAX_RELATIVE_OFFSET
+        # A marker never aborts only itself. (Zeros would say that, which a power cut may leave.)
+        fits = 0 <= one.first_offset < one.last_offset <= self.base_offset + MAX_RELATIVE_OFFSET
         return fits and one.producer_id >= 0 and 0 <= one.last_stable_offset <= one.last_offset + 1
 
     def _from(self, slot: int) -> Iterator[AbortedTransaction]:

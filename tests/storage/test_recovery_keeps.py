@@ -9,9 +9,13 @@ from dataclasses import replace
 import pytest
 
 from storage.batch_scan import CorruptBatch, batches
+from storage.checkpoints import LOG_START_OFFSETS, read_offsets
 from storage.dump import dump_file
 from storage.log import UnifiedLog
 from storage.log_config import LogConfig
+from storage.log_manager import LogManager
+from storage.reading import Isolation
+from tests.storage.crashes import each_crash
 from tests.storage.partitions import (
     SMALL,
     TOPIC_ID,
@@ -25,9 +29,12 @@ from tests.storage.partitions import (
     reopened,
 )
 from tests.storage.simulated_disk import SimulatedDisk
+from tests.storage.simulated_nodes import Outcome
 from wire.record_batch import batch_headers
 
+KEY = ("topic", 0)
 DIRECTORY = "/log/topic-0"
+LOG_START_OFFSETS_PATH = f"/log/{LOG_START_OFFSETS}"
 LARGE = LogConfig(index_interval_bytes=300)
 COMPACT = replace(SMALL, cleanup_policy=frozenset({"compact"}))
 
@@ -212,3 +219,110 @@ def test_what_retention_left_below_the_log_start_does_not_matter(disk: Simulated
     log = reopened(log, log_start_offset=bases[2], recovery_point=0)
     assert offsets(log) == list(range(bases[2], 60))
     assert (log.log_start_offset, log.set_aside, log.hole) == (bases[2], 0, None)
+
+
+class TestLogStartOffsets:
+    """Kafka's checkpoint has the logs whose start is above the base offset of their first segment."""
+
+    def test_a_log_that_begins_with_its_first_segment_is_not_listed(self, disk: SimulatedDisk) -> None:
+        manager = started(disk, replace(SMALL, retention_bytes=1500))
+        log = manager.create(KEY, 0, TOPIC_ID)
+        fill(log, 60)
+        log.flush()
+        manager.tick(600_000)
+        assert log.log_start_offset == log.segments[0].base_offset > 0
+        manager.tick(1_200_000)
+        assert read_offsets(disk, LOG_START_OFFSETS_PATH) == {}
+        log.delete_records_before(log.log_start_offset + 1)
+        manager.tick(1_800_000)
+        assert read_offsets(disk, LOG_START_OFFSETS_PATH) == {KEY: log.log_start_offset}
+
+    def test_an_older_log_that_is_moved_in_is_taken(self, disk: SimulatedDisk) -> None:
+        """docs/storage.md: the files of a partition are replaced by those of another broker."""
+        manager = started(disk)
+        older = manager.create(("older", 0), 0, TOPIC_ID)
+        fill(older, 10)
+        log = manager.create(KEY, 0, TOPIC_ID)
+        fill(log, 60)
+        manager.truncate_fully_and_start_at(KEY, 100, 0)
+        fill(log, 5)
+        manager.close()
+        for path in disk.files(DIRECTORY):
+            disk.remove(path)
+        for path, data in disk.files("/log/older-0").items():
+            disk.plant(path.replace("older-0", "topic-0"), data)
+        disk.remove("/log/.kafka_cleanshutdown")
+        moved = started(disk).get(KEY)
+        assert moved is not None
+        assert (moved.log_start_offset, offsets(moved)) == (0, list(range(10)))
+
+    @pytest.mark.parametrize("outcome", list(Outcome))
+    def test_the_log_start_stays_listed_until_removed_names_are_durable(self, outcome: Outcome) -> None:
+        """Any of the renames may be lost with a power cut: what is deleted must not come back."""
+
+        def script(disk: SimulatedDisk) -> None:
+            manager = started(disk, replace(SMALL, retention_bytes=1500, file_delete_delay_ms=0))
+            log = manager.create(KEY, 0, TOPIC_ID)
+            fill(log, 60)
+            manager.flusher.request(log)
+            for minute in range(6):
+                manager.tick(600_000 * (minute + 1))
+                starts.append((disk.operations, log.log_start_offset))
+
+        def check(disk: SimulatedDisk, operation: int) -> None:
+            promised = max((start for at, start in starts if at < operation), default=0)
+            log = started(disk).get(KEY)
+            if log is None:
+                assert promised == 0
+                return
+            assert log.log_start_offset >= promised
+            assert not promised or offsets(log) == list(range(log.log_start_offset, 60))
+
+        starts: list[tuple[int, int]] = []
+        assert each_crash(script, check, outcomes=[outcome], seeds=range(4), prepare=empty_disk) > 50
+        assert starts[0][1] > 0
+
+
+def started(disk: SimulatedDisk, config: LogConfig = SMALL) -> LogManager:
+    manager = new_manager(disk, config=replace(config, retention_ms=-1))
+    manager.start(0)
+    return manager
+
+
+def empty_disk() -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_dir("/log")
+    disk.sync_dir("/")
+    return disk
+
+
+def test_a_log_whose_maker_was_killed_keeps_its_name(disk: SimulatedDisk) -> None:
+    """Its first flush would have made the name and the topic id durable: recovery does, before it is used."""
+    disk.sync_dir("/")
+    fill(started(disk).create(KEY, 0, TOPIC_ID), 3)
+    disk.kill()
+    started(disk)
+    for outcome in Outcome:
+        log = started(disk.after_crash(outcome)).get(KEY)
+        assert log is not None
+        assert (offsets(log), log.topic_id) == ([0, 1, 2], TOPIC_ID)
+
+
+def test_zeros_at_the_head_of_a_transaction_index_hide_nothing(disk: SimulatedDisk) -> None:
+    """A power cut may leave them where the file's size was durable before its first bytes."""
+    log = new_log(disk, LARGE)
+    for number in range(2):
+        append(log, batch("t", producer_id=number, epoch=0, sequence=0, transactional=True))
+        append(log, marker(number, commit=False))
+        fill(log, 3)
+    log.close()
+    path = f"{DIRECTORY}/{0:020d}.txnindex"
+    disk.plant(path, bytes(34) + disk.read(path)[34:])
+    for clean in (True, False):
+        log = reopened(log, clean=clean, recovery_point=log.log_end_offset)
+        log.high_watermark = log.log_end_offset
+        found = log.read(0, 10_000, Isolation.COMMITTED).aborted_transactions
+        assert [(one.producer_id, one.first_offset, one.last_offset) for one in found] == [
+            (0, 0, 1),
+            (1, 5, 6),
+        ]
