@@ -44,8 +44,12 @@ class TooManyHeaders(WireError):
     """More than this walk may look at."""
 
 
+FAR_BACK = 1 << 63
+"""As zigzag, which is -(1 << 62): the difference to the present may not fit into 64 bits."""
+
+
 class OutOfOrder(WireError):
-    """An offset delta is not the index of its record."""
+    """An offset delta is not the index of its record, or a timestamp delta leads far beyond all time."""
 
 
 class RecordWalk:
@@ -166,6 +170,8 @@ class RecordWalk:
             self._largest = delta
         elif delta < self._least_negative:
             self._least_negative = delta
+        if delta & 1 and delta > FAR_BACK and self._judge is None:
+            raise OutOfOrder(f"its timestamp delta is {undone(delta)}")
 
     def _look(self, index: int, delta: int, offset: int, key: int) -> None:
         """At a record that is out of order, or is to be judged."""

@@ -55,6 +55,21 @@ def with_records(data: bytes, codec: Codec, count: int, **fields: int) -> bytes:
     return assembled(0, -1, covered, data)
 
 
+@pytest.mark.parametrize("before", [[], [0], [5, 6, 7, 8]])
+@pytest.mark.parametrize("codec", CODECS, ids=ids)
+def test_a_timestamp_whose_distance_to_the_present_has_no_number_is_refused(
+    hosting: Hosting, codec: Codec, before: list[int]
+) -> None:
+    """Kafka 4.3.1: 32, for a record of such a batch that is not the first one as well."""
+    hosting.host()
+    builder = BatchBuilder(codec=codec)
+    for timestamp_ms in [*before, -(2**63)]:
+        builder.append(b"k", b"v", timestamp_ms=timestamp_ms)
+    outcome = produce(hosting, builder.build())
+    assert outcome.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in outcome.record_errors] == [len(before)]
+
+
 def bomb(codec: Codec, size: int = BOMB_BYTES) -> bytes:
     """One record with a value of zeros."""
     builder = BatchBuilder(codec=codec)
