@@ -102,7 +102,8 @@ def accept(
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"{size} bytes exceed {most_bytes}")
     bounds = None if log_append_time else bounds_around(now_ms, before_max_ms, after_max_ms)
     must_recode = own_codec is not None and codec != own_codec
-    if not (validate or require_keys or must_recode or (bounds and bounds.may_refuse(header))):
+    must_look = validate or require_keys or must_recode or (bounds and bounds.may_refuse(header))
+    if not must_look and (log_append_time or not header.is_too_early):
         return batch, header
     cost = size * COST_OF_A_COMPRESSED_BYTE if codec else size
     allowance.left = left = allowance.left - cost - header.count * COST_OF_A_RECORD

@@ -223,7 +223,7 @@ def append_as_follower(log: UnifiedLog, data: Buffer, now_ms: int) -> Appended |
         log.segments.active.prepare()
         has_begun = True
         for position, header in found:
-            size, last_offset, max_timestamp = header.size, header.last_offset, header.max_timestamp
+            size, last_offset, max_timestamp = header.size, header.last_offset, header.latest_timestamp
             if log.make_room(run, size, header.base_offset, last_offset, max_timestamp, now_ms):
                 start = position
             log.take_over(header, view, position)

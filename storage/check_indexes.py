@@ -136,6 +136,8 @@ class TimeIndexFollower(_Follower[TimestampOffset]):
     kind = Kind.TIME_INDEX
     entry_size = 12
     largest_timestamp = -1
+    _largest_claimed = -1
+    """By headers that may say too little: an index can have been made by them."""
 
     def may_follow(self, previous: TimestampOffset, entry: TimestampOffset) -> bool:
         return entry.timestamp > previous.timestamp and entry.offset >= previous.offset
@@ -146,14 +148,14 @@ class TimeIndexFollower(_Follower[TimestampOffset]):
     def take(self, header: BatchHeader) -> None:
         if self.next is not None:
             self._compare_up_to(header.base_offset - 1)
-        if header.max_timestamp > self.largest_timestamp:
-            self.largest_timestamp = header.max_timestamp
+        self.largest_timestamp = max(self.largest_timestamp, header.latest_timestamp)
+        self._largest_claimed = max(self._largest_claimed, header.max_timestamp)
         if self.next is not None:
             self._compare_up_to(header.last_offset)
 
     def _compare_up_to(self, offset: int) -> None:
         while self.next is not None and self.next.offset <= offset:
-            if self.next.timestamp != self.largest_timestamp:
+            if self.next.timestamp not in (self.largest_timestamp, self._largest_claimed):
                 largest = self.largest_timestamp
                 self.wrong(f"the largest timestamp up to there is {largest}, not {self.next.timestamp}.")
             self.advance()

@@ -291,7 +291,7 @@ def _is_overdue(log: UnifiedLog, dirt: Dirt, now_ms: int) -> bool:
         return False
     for segment in log.segments.since(dirt.first_dirty_offset)[:-1]:
         first = next(headers(segment.file, 0, segment.size, HEADER_SIZE), None)
-        if first is not None and 0 < first[1].max_timestamp < now_ms - lag_ms:
+        if first is not None and 0 < first[1].latest_timestamp < now_ms - lag_ms:
             return True
     return False
 

@@ -329,7 +329,7 @@ class _Output:
             # A delete horizon can make a batch longer by a few bytes per record.
             raise StorageError(self._segment.path, f"it would have more than {LARGEST_POSITION} bytes")
         self._buffers.append(batch)
-        self._written.append((header.size, header.last_offset, header.max_timestamp))
+        self._written.append((header.size, header.last_offset, header.latest_timestamp))
 
     def flush(self) -> None:
         if self._buffers:

@@ -66,8 +66,14 @@ def rebuild(segment: LogSegment, reason: object) -> None:
         raise
     _empty(segment)
     for position, header in headers(segment.file, 0, segment.size):
-        segment.index_batch(position, header.size, header.last_offset, header.max_timestamp)
+        index(segment, position, header)
     segment.complete_time_index()
+
+
+def index(segment: LogSegment, position: int, header: BatchHeader) -> None:
+    """Take into account a batch that was found."""
+    segment.may_be_later |= header.is_too_early
+    segment.index_batch(position, header.size, header.last_offset, header.latest_timestamp)
 
 
 def check_range(segment: LogSegment, position: int, header: BatchHeader) -> None:
@@ -107,8 +113,9 @@ def check_last_time(segment: LogSegment) -> None:
     timestamp = segment.time_index.last_entry.timestamp
     begin = trusted(segment, segment.offset_index.last_entry)
     for _, header in headers(segment.file, begin, segment.size):
-        if header.max_timestamp > timestamp:
-            why = f"{timestamp} is not the largest timestamp, {header.max_timestamp} is larger"
+        segment.may_be_later |= header.is_too_early
+        if header.latest_timestamp > timestamp:
+            why = f"{timestamp} is not the largest timestamp, {header.latest_timestamp} is larger"
             raise CorruptIndex(segment.time_index.path, why)
     _check_last_entry(segment)
 
@@ -127,12 +134,13 @@ def _check_last_entry(segment: LogSegment) -> None:
 
 
 def check_time_entry(segment: LogSegment, entry: TimestampOffset) -> None:
-    """An entry of the time index has to be what its batch says. (Some clients do not say anything.)"""
+    """An entry of the time index has to be what its batch says, or what has been made of that."""
     timestamp, offset = entry
     begin = trusted(segment, segment.offset_index.lookup(offset))
     for _, header in headers(segment.file, begin, segment.size, 2 * HEADER_SIZE):
         if header.last_offset >= offset:
-            if offset >= header.base_offset and header.max_timestamp in (timestamp, NO_TIMESTAMP):
+            possible = (header.max_timestamp, header.latest_timestamp)
+            if offset >= header.base_offset and (timestamp in possible or NO_TIMESTAMP in possible):
                 return
             break
     raise CorruptIndex(segment.time_index.path, f"offset {offset} does not have timestamp {timestamp}")

@@ -284,7 +284,7 @@ class _Opening:
                     segment.mark_checked(begin, position)
                     segment.index_next()
                     begin = found
-                segment.index_batch(found, header.size, header.last_offset, header.max_timestamp)
+                index_repair.index(segment, found, header)
                 if header.base_offset >= self.producers.map_end_offset:
                     self._take_over(segment, header, batch)
                 position, end_offset = found + header.size, header.next_offset

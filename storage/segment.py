@@ -92,6 +92,7 @@ class LogSegment:
         "first_timestamp",
         "is_index_full",
         "largest_possible_offset",
+        "may_be_later",
         "offset_index",
         "roll_jitter_ms",
         "size",
@@ -141,6 +142,8 @@ class LogSegment:
         """The largest timestamp of the first batch; None where it has not been looked up."""
         self._largest_timestamp: int | None = None
         self._largest_offset = base_offset
+        self.may_be_later = False
+        """Whether there are batches that do not say how late their records are."""
         self._appended_from = size
         self._checked = CheckedRanges()
         self._positions: dict[int, int] = {}
@@ -281,7 +284,7 @@ class LogSegment:
         first = self.first_timestamp
         if first is None:
             _, header = next(headers(self.file, 0, self.size, HEADER_SIZE))
-            first = self.first_timestamp = header.max_timestamp
+            first = self.first_timestamp = header.latest_timestamp
         return max_timestamp - first if first >= 0 else now_ms - self.created_ms
 
     def prepare(self) -> None:
@@ -308,7 +311,7 @@ class LogSegment:
         self.size = position
 
     def index_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Take into account a batch that was written, or found."""
+        """Take into account a batch that was written."""
         if max_timestamp > self._largest_timestamp:  # type: ignore[operator]  # every caller has loaded it
             self._largest_timestamp = max_timestamp
             self._largest_offset = last_offset
@@ -425,8 +428,9 @@ class LogSegment:
         for _, header in headers(
             self.file, index_repair.trusted(self, self.offset_index.lookup(offset)), end
         ):
-            if header.max_timestamp > timestamp:
-                timestamp, offset = header.max_timestamp, header.last_offset
+            self.may_be_later |= header.is_too_early
+            if header.latest_timestamp > timestamp:
+                timestamp, offset = header.latest_timestamp, header.last_offset
         self.set_largest_timestamp(timestamp, offset)
 
     def set_largest_timestamp(self, timestamp: int, offset: int) -> None:

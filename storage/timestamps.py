@@ -7,6 +7,8 @@ Rules (conformance 63-65):
   that is the first record there is.
 - The time index says where to begin: in a segment, everything up to an entry's offset is no later than
   its timestamp. It is a hint, the batches decide.
+- The largest timestamp in a header is a hint as well: batches have been stored in which it is too early, or
+  too late. Where that shows (`BatchHeader.is_too_early`), the records are looked at.
 - With the offset goes the leader epoch it was written in; -1 where that is not known.
 - An offset the reader may not see yet is not found.
 """
@@ -21,7 +23,7 @@ from storage.reading import Isolation, visible_end
 from storage.segment import LogSegment
 from wire.compression import Buffer
 from wire.errors import WireError
-from wire.record_batch import BatchHeader
+from wire.record_batch import LATEST_TIMESTAMP, BatchHeader
 from wire.record_search import Timed, first_since, latest
 from wire.steps import Steps, outcome_of
 
@@ -99,15 +101,25 @@ def _of_largest(log: UnifiedLog) -> Steps[FoundOffset | None]:
     )
     if largest < 0:
         offset = log.log_start_offset
-    found = None
-    while (batch := _batch_since(log, largest, offset)) is not None:
-        header = batch.header
-        best = yield from batch.asked(latest(batch.data, header, log.log_start_offset))
+    found = yield from _latest_since(log, offset, None, largest, largest)
+    if found is None or found.timestamp < largest:
+        # That record is deleted, or the header is wrong: look at all batches that may have a later one.
+        claimed = NO_TIMESTAMP if found is None else found.timestamp + 1
+        found = yield from _latest_since(log, log.log_start_offset, found, claimed, LATEST_TIMESTAMP)
+    return found
+
+
+def _latest_since(
+    log: UnifiedLog, offset: int, found: FoundOffset | None, claimed: int, enough: int
+) -> Steps[FoundOffset | None]:
+    """The first of the latest records from `offset` on, in batches that claim to have one so late."""
+    while (batch := _batch_since(log, claimed, offset)) is not None:
+        best = yield from batch.asked(latest(batch.data, batch.header, log.log_start_offset))
         if best is not None and (found is None or best.timestamp > found.timestamp):
-            found = FoundOffset(*best, header.leader_epoch)
-        if found is not None and found.timestamp >= header.max_timestamp:
-            break
-        offset = header.next_offset
+            found, claimed = FoundOffset(*best, batch.header.leader_epoch), best.timestamp + 1
+            if best.timestamp >= enough:
+                break
+        offset = batch.header.next_offset
     return found
 
 
@@ -117,8 +129,8 @@ def _largest_since(segment: LogSegment, log_start_offset: int) -> tuple[int, int
     if offset < log_start_offset and (position := segment.position_of(log_start_offset)) is not None:
         largest = -1
         for _, header in headers(segment.file, position, segment.size):
-            if header.max_timestamp > largest:
-                largest, offset = header.max_timestamp, header.last_offset
+            if header.latest_timestamp > largest:
+                largest, offset = header.latest_timestamp, header.last_offset
     return largest, offset
 
 
@@ -138,16 +150,16 @@ class _Batch(NamedTuple):
 
 
 def _batch_since(log: UnifiedLog, timestamp: int, offset: int) -> _Batch | None:
-    """The first batch that reaches `offset` and says that it has a record not before `timestamp`."""
+    """The first batch that reaches `offset` and may have a record not before `timestamp`."""
     for segment in log.segments.since(offset):
-        if segment.largest_timestamp < timestamp:
+        if segment.largest_timestamp < timestamp and not segment.may_be_later:
             continue
         known = segment.lookup_time(timestamp)
         position = segment.position_of(max(known.offset, offset))
         if position is None:
             continue
         for begin, header in headers(segment.file, position, segment.size, SCAN_BYTES):
-            if header.max_timestamp >= timestamp:
+            if header.timestamp_limit >= timestamp:
                 data = segment.file.read(begin, header.size)
                 check_crc(segment.path, data, 0, header, begin)
                 return _Batch(segment.path, begin, header, data)

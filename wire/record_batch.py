@@ -37,6 +37,7 @@ CONTROL_FLAG = 0x20
 DELETE_HORIZON_FLAG = 0x40
 
 NO_TIMESTAMP = -1
+LATEST_TIMESTAMP = (1 << 63) - 1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
@@ -116,6 +117,26 @@ class BatchHeader(NamedTuple):
     @property
     def is_log_append_time(self) -> bool:
         return self.attributes & LOG_APPEND_TIME_FLAG != 0
+
+    @property
+    def is_too_early(self) -> bool:
+        """Whether the largest timestamp cannot be right, as the first record has the base timestamp.
+
+        Some clients write -1 there (Sarama 1.43.2), and brokers have stored it.
+        """
+        if self.max_timestamp >= self.base_timestamp:
+            return False
+        return not self.attributes & (LOG_APPEND_TIME_FLAG | DELETE_HORIZON_FLAG)
+
+    @property
+    def latest_timestamp(self) -> int:
+        """The largest timestamp, or that of the first record if it is larger."""
+        return self.base_timestamp if self.is_too_early else self.max_timestamp
+
+    @property
+    def timestamp_limit(self) -> int:
+        """No record is later, as far as the header can tell."""
+        return LATEST_TIMESTAMP if self.is_too_early else self.max_timestamp
 
     @property
     def is_transactional(self) -> bool:

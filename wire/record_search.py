@@ -36,7 +36,7 @@ def first_since(batch: Buffer, header: BatchHeader, timestamp: int, least_offset
 
 def latest(batch: Buffer, header: BatchHeader, least_offset: int) -> Steps[Timed | None]:
     """The first of those with the largest timestamp, from an offset on."""
-    search = _Search(header, least_offset, -sys.maxsize, is_enough=header.max_timestamp)
+    search = _Search(header, least_offset, -sys.maxsize, is_enough=header.timestamp_limit)
     return (yield from search.of(batch))
 
 

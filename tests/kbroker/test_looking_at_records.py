@@ -70,6 +70,17 @@ def test_a_timestamp_whose_distance_to_the_present_has_no_number_is_refused(
     assert [error.batch_index for error in outcome.record_errors] == [len(before)]
 
 
+def test_a_header_that_cannot_be_right_is_looked_behind_whatever_the_setting(hosting: Hosting) -> None:
+    """Sarama's -1, where records are not looked at otherwise."""
+    partition = hosting.host(rules=ProduceRules(validate_records=False))
+    when = now_ms()
+    whole = build_batch([Record(number, when + number, b"k", b"v") for number in range(3)])
+    wrong = BatchHeader.parse(whole)._replace(max_timestamp=-1)
+    assert produce(hosting, assembled(0, -1, wrong[5:], whole[HEADER_SIZE:])).error_code == 0
+    hosting.until_visible(partition)
+    assert BatchHeader.parse(stored(hosting)).max_timestamp == when + 2
+
+
 def bomb(codec: Codec, size: int = BOMB_BYTES) -> bytes:
     """One record with a value of zeros."""
     builder = BatchBuilder(codec=codec)
