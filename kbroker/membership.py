@@ -457,3 +457,5 @@ class Membership:
 
     def _configured(self, path: str, values: Mapping[str, str]) -> None:
         self._broker.settings.heard(path, values)
+        if self.is_shared and path.startswith("brokers/"):
+            self.fetchers.reconfigured()

@@ -113,8 +113,12 @@ class ReplicaFetchers:
 
     def follow(self, partition: HostedPartition) -> None:
         """Fetch from the partition's leader, from now on and in its leader epoch."""
+        values = self.values()
+        number = (zlib.crc32(partition.topic.encode()) + partition.index) % values.num_replica_fetchers
+        place = partition.leader_id, number
+        fetcher = self._fetchers.get(place)
         followed = self._followed.get((partition.topic, partition.index))
-        if followed is not None and followed.is_following(partition):
+        if followed is not None and followed is fetcher and followed.is_following(partition):
             return
         self.stop(partition)
         log = partition.log
@@ -122,15 +126,17 @@ class ReplicaFetchers:
             return
         if log.leader_epochs.latest < 0 and log.log_end_offset > log.high_watermark:
             self.logs.truncate({(partition.topic, partition.index): log.high_watermark}, self.now_ms())
-        values = self.values()
-        number = (zlib.crc32(partition.topic.encode()) + partition.index) % values.num_replica_fetchers
-        place = partition.leader_id, number
-        fetcher = self._fetchers.get(place)
         if fetcher is None:
             fetcher = self._fetchers[place] = Fetcher(self, partition.leader_id, self._peer(*place))
             self._spawn(fetcher.run())
         self._followed[partition.topic, partition.index] = fetcher
         fetcher.add(partition)
+
+    def reconfigured(self) -> None:
+        """There may be more or fewer fetchers now: each partition goes to the one that it belongs to."""
+        for fetcher in list(self._fetchers.values()):
+            for partition in fetcher.partitions():
+                self.follow(partition)
 
     def stop(self, partition: HostedPartition) -> None:
         """Fetch it no more."""
@@ -212,6 +218,9 @@ class Fetcher:
         if self._is_asking and self._due:
             self._is_interrupted = True
             self.peer.close()
+
+    def partitions(self) -> list[HostedPartition]:
+        return [followed.partition for followed in self._followed.values()]
 
     def is_following(self, partition: HostedPartition) -> bool:
         """In its leader epoch as it is now."""
