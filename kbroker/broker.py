@@ -32,6 +32,7 @@ from kbroker.connection import Connection
 from kbroker.connection_limits import Connections
 from kbroker.context import Parked, Postponed
 from kbroker.coordinator_runtime import Coordinators, GroupCoordinator
+from kbroker.coordinator_topic import CoordinatorTopic
 from kbroker.dispatch import Dispatcher
 from kbroker.draining import let_go
 from kbroker.fetch_sessions import FetchSessions
@@ -225,23 +226,23 @@ class Broker:
     def _groups(self) -> GroupCoordinator:
         values = self.settings.configuration.broker
         return GroupCoordinator(
+            CoordinatorTopic(CONSUMER_OFFSETS, self.metadata, values.offsets_topic_num_partitions),
             self.replicas,
             self,
             group_config(self.settings.configuration),
             self._new_member_id,
-            lambda: self.settings.configuration.broker.offsets_topic_num_partitions,
-            lambda: self.metadata.partition_count(CONSUMER_OFFSETS),
             values.offsets_commit_timeout_ms,
         )
 
     def _transactions(self) -> TransactionCoordinator:
+        values = self.settings.configuration.broker
         around = Surroundings(
+            CoordinatorTopic(TRANSACTION_STATE, self.metadata, values.transaction_state_log_num_partitions),
             self.replicas,
             self.metadata,
             self,
             self.inter_broker.send,
             self.next_producer_id,
-            lambda: self.settings.configuration.broker.transaction_state_log_num_partitions,
         )
         return TransactionCoordinator(transaction_config(self.settings.configuration), around)
 

@@ -26,6 +26,7 @@ from functools import partial
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from kbroker.context import Parked
+from kbroker.coordinator_topic import CoordinatorTopic
 from kbroker.coordinators.classic_group import GroupConfig
 from kbroker.coordinators.groups import Groups
 from kbroker.coordinators.key_partition import partition_of
@@ -38,7 +39,7 @@ from storage.appending import NO_GUARDS, Appended
 from storage.producer_state import Origin, VerificationGuard
 from storage.reading import Isolation
 from wire.errors import ErrorCode, KafkaError
-from wire.internal import CONSUMER_OFFSETS, decode_record, encode_record_key, encode_record_value
+from wire.internal import decode_record, encode_record_key, encode_record_value
 from wire.records import BatchBuilder, BatchHeader, ControlType, batch_headers, control_type, records
 
 logger = logging.getLogger(__name__)
@@ -124,27 +125,22 @@ class Coordinators(Generic[M]):
 
     def __init__(
         self,
-        topic: str,
+        topic: CoordinatorTopic,
         replicas: ReplicaManager,
         clock: ClockAndLog,
         new_machine: Callable[[], M],
-        partitions: Callable[[], int],
-        known_partitions: Callable[[], int],
         carry_out: Callable[[Shard[M], Markers], object] = lambda shard, markers: None,
         patience_ms: int = PATIENCE_MS,
     ) -> None:
-        """`partitions` tells how many the topic has, or is going to have; `known_partitions` how many this
-        broker has been told of; `carry_out` sees to markers.
-        """
+        """`carry_out` sees to markers."""
         self._topic = topic
         self._replicas = replicas
         self._clock = clock
         self._new_machine = new_machine
-        self._partitions = partitions
         self._carry_out = carry_out
         self._patience_ms = patience_ms
         self._shards: dict[int, Shard[M]] = {}
-        self._takeover = Takeover(self._shards, clock, partitions, known_partitions)
+        self._takeover = Takeover(self._shards, clock, topic)
 
     # -- which partitions are coordinated here
 
@@ -152,7 +148,7 @@ class Coordinators(Generic[M]):
         """This broker leads a partition of the topic, or leads it in a new epoch."""
         if partition.index not in self._shards:
             shard = self._shards[partition.index] = Shard(
-                self._topic,
+                self._topic.name,
                 partition,
                 self._new_machine(),
                 self._replicas,
@@ -177,12 +173,12 @@ class Coordinators(Generic[M]):
     # -- requests
 
     def partition_of(self, key: str) -> int:
-        return partition_of(key, self._partitions())
+        return partition_of(key, self._topic.partitions)
 
     def shard_of(self, key: str) -> Shard[M]:
         """Who answers for a key; KafkaError 14 or 16 where that is not, or not yet, here."""
         index = self.partition_of(key)
-        shard = self._shards.get(index)
+        shard = self._shards.get(index) if self._topic.is_known else None
         if shard is None or not self._replicas.lease.serves(shard.partition):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if shard.is_loading or self._takeover.is_awaited(key, index):
@@ -241,21 +237,18 @@ class GroupCoordinator(Coordinators[Groups]):
 
     def __init__(
         self,
+        topic: CoordinatorTopic,
         replicas: ReplicaManager,
         clock: ClockAndLog,
         config: GroupConfig,
         new_member_id: Callable[[str], str],
-        partitions: Callable[[], int],
-        known_partitions: Callable[[], int],
         patience_ms: int = PATIENCE_MS,
     ) -> None:
         super().__init__(
-            CONSUMER_OFFSETS,
+            topic,
             replicas,
             clock,
             lambda: Groups(config, new_member_id),
-            partitions,
-            known_partitions,
             patience_ms=patience_ms,
         )
 

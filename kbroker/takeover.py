@@ -17,11 +17,12 @@ the other partition may be led elsewhere; the log then says so, and it happens w
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from kbroker.coordinator_topic import CoordinatorTopic
 from kbroker.coordinators.key_partition import old_partition_of, old_place, partition_of
 from kbroker.coordinators.step import Step
 from wire import words
@@ -46,27 +47,24 @@ class Takeover(Generic[M]):
         self,
         shards: Mapping[int, Shard[M]],
         clock: Clock,
-        partitions: Callable[[], int],
-        known_partitions: Callable[[], int],
+        topic: CoordinatorTopic,
     ) -> None:
-        """`partitions` are those that keys are spread over, `known_partitions` those that the topic has."""
         self._shards = shards
         self._clock = clock
-        self._partitions = partitions
-        self._known_partitions = known_partitions
+        self._topic = topic
         self._misplaced: dict[int, dict[str, None]] = {}
         """By the partition that has them: keys that belong to its pair."""
 
     def is_awaited(self, key: str, index: int) -> bool:
         """Whether the wrong partition may have something of a key that belongs to this one."""
-        if old_partition_of(key, self._partitions()) == index:
+        if old_partition_of(key, self._topic.partitions) == index:
             return False
-        wrong = self._shards.get(old_place(index, self._partitions()))
+        wrong = self._shards.get(old_place(index, self._topic.partitions))
         return wrong is not None and (wrong.is_loading or wrong.machine.knows(key))
 
     def loaded(self, index: int) -> None:
         """A partition has been loaded: look for keys that do not belong to it, and for those that do."""
-        count, right = self._partitions(), old_place(index, self._partitions())
+        count, right = self._topic.partitions, old_place(index, self._topic.partitions)
         found = dict.fromkeys(
             key
             for key in self._shards[index].machine.ids()
@@ -91,10 +89,10 @@ class Takeover(Generic[M]):
     def _move(self, index: int) -> None:
         """Some of the keys that a partition has and that do not belong to it."""
         keys = self._misplaced.get(index)
-        wrong, right = self._shards.get(index), self._shards.get(old_place(index, self._partitions()))
+        wrong, right = self._shards.get(index), self._shards.get(old_place(index, self._topic.partitions))
         if not keys or wrong is None or right is None or wrong.is_loading or right.is_loading:
             return
-        if self._known_partitions() != self._partitions():
+        if not self._topic.is_known or self._topic.has_grown:
             self._again(wrong, AGAIN_MS)
             return
         end = right.partition.log.log_end_offset

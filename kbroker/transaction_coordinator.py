@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kbroker.cluster_features import FIRST_EPOCH
 from kbroker.context import Parked
 from kbroker.coordinator_runtime import ClockAndLog, Coordinators, Shard
+from kbroker.coordinator_topic import CoordinatorTopic
 from kbroker.coordinators.step import Step
 from kbroker.coordinators.transactions import TransactionConfig, Transactions
 from kbroker.inter_broker import Send
@@ -38,12 +39,12 @@ Decide = Callable[[Transactions, int, Parked, int], Step]
 class Surroundings(NamedTuple):
     """What transactions need of the broker."""
 
+    topic: CoordinatorTopic
     replicas: ReplicaManager
     metadata: MetadataCache
     clock: ClockAndLog
     send: Send
     next_producer_id: Callable[[Callable[[int], object]], object]
-    partitions: Callable[[], int]
 
 
 class TransactionCoordinator(Coordinators[Transactions]):
@@ -63,12 +64,10 @@ class TransactionCoordinator(Coordinators[Transactions]):
             around.clock,
         )
         super().__init__(
-            TRANSACTION_STATE,
+            around.topic,
             around.replicas,
             around.clock,
             lambda: Transactions(self.config),
-            around.partitions,
-            lambda: around.metadata.partition_count(TRANSACTION_STATE),
             self._writer.write,
         )
         self.verifier = Verifier(around.send, self.coordinator_of, around.clock)

@@ -254,7 +254,9 @@ class BrokerConfig:
 
     # Offsets and groups
     offsets_topic_num_partitions: int32 = key(
-        default=50, at_least=1, doc="Partitions of __consumer_offsets; never to be changed later."
+        default=50,
+        at_least=1,
+        doc="Partitions that __consumer_offsets is made with; later the topic's own number counts.",
     )
     offsets_topic_replication_factor: int16 = key(
         default=3, at_least=1, doc="Replicas of __consumer_offsets. A broker without a cluster keeps one."
@@ -398,7 +400,9 @@ class BrokerConfig:
 
     # Transactions
     transaction_state_log_num_partitions: int32 = key(
-        default=50, at_least=1, doc="Partitions of __transaction_state; never to be changed later."
+        default=50,
+        at_least=1,
+        doc="Partitions that __transaction_state is made with; later the topic's own number counts.",
     )
     transaction_state_log_replication_factor: int16 = key(
         default=3, at_least=1, doc="Replicas of __transaction_state. A broker without a cluster keeps one."
