@@ -1,8 +1,9 @@
 """One client connection: bytes to requests, replies to bytes, in the order of the requests.
 
 Rules:
-- The requests that arrived in one read are handled at once, or the first `MAX_IN_A_TURN` of them, so that
-  others get their turn; at the end of the turn all replies leave in one write. Several connections may end
+- The requests that arrived in one read are handled at once, or the first `MAX_IN_A_TURN` of them, or as many
+  as begin within `TURN_S`, so that others get their turn; at the end of the turn all replies leave in one
+  write, or before, when they come to `LARGE_REPLIES_BYTES`. Several connections may end
   theirs together (`kbroker.turns`, which owns what reads go into). What was read is overwritten after that:
   nothing keeps a view of a request beyond its turn, and what has to wait is copied.
 - Each request that waits for its reply has a `Slot` in a queue; replies leave from the front of it. While
@@ -14,6 +15,8 @@ Rules:
   So a connection holds at most one receive buffer of requests, `MAX_SLOTS` parked ones, and what
   `kbroker.outlet` holds. What all connections may hold together is up to `kbroker.connection_limits`,
   which also lets them in, and closes them when they are idle.
+- A client that shuts down its side has sent all that it wanted to: that is answered, then the connection is
+  closed.
 - A connection is closed for what cannot be answered: bytes that are not the request they claim to be, an API
   or version that is not served. Requests before it are answered, none after it, and the log says why, without
   a byte of the request.
@@ -58,7 +61,8 @@ FETCH = b"\0\1"
 
 MAX_SLOTS = 1000
 MAX_IN_A_TURN = 500
-LARGE_REPLY_BYTES = 256 * 1024
+TURN_S = 0.01
+LARGE_REPLIES_BYTES = 256 * 1024
 USUAL_REQUEST_BYTES = 64 * 1024
 SIZE_BYTES = 4
 """In front of each request."""
@@ -78,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self.listener = listener
         self._reader = FrameReader(broker.max_request_bytes, broker.turns.spares)
         self._out: list[Buffer] = []
+        self._out_bytes = 0
         self._produces = ProduceStream(broker, self.slot_filled)
         self._fetches = FetchStream(broker)
         self._usual_bytes = RECEIVE_BUFFER_BYTES
@@ -88,7 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         """Of a large request in the first slot."""
         self._in_turn = False
         self._send_is_scheduled = False
-        self._client_is_slow = False
+        self.client_is_slow = False
         self._is_reading = True
         self._ending: str | None = None
         self._resting = self._draining = False
@@ -145,10 +150,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._in_turn = True
         self.turn_began_s = self._broker.steady_s()
-        number = 0
+        number, room = 0, MAX_IN_A_TURN
         try:
             for number, request in enumerate(frames):
-                if self._backlog or number == MAX_IN_A_TURN:
+                if self._backlog or number == room:
                     self._backlog.append(bytes(request))
                 elif self._streams(request):
                     pass
@@ -156,36 +161,47 @@ class Connection(asyncio.BufferedProtocol):
                     self._backlog.append(bytes(request))
                 else:
                     self._handle(request)
+                    if self._broker.steady_s() > self.turn_began_s + TURN_S:
+                        room = number + 1
                 if len(request) > USUAL_REQUEST_BYTES:
                     self._usual_bytes = SIZE_BYTES + len(request)
         except WireError as error:
             self._end(str(error), str(error).partition(": ")[2])  # what the bytes look like, if that is known
         has_staged = bool(self._slots) and isinstance(self._slots[-1], StreamedProduce) and not self._backlog
         if not turns.shares(self, nbytes, has_staged=has_staged):
-            self._end_turn(MAX_IN_A_TURN - number)
+            self._end_turn(room - number)
 
     def end_turn(self) -> None:
         """What several connections staged together has been carried out."""
         if not self.closed.done():
             self._end_turn(MAX_IN_A_TURN)
 
+    def eof_received(self) -> bool:
+        self.drain()
+        return True
+
     def pause_writing(self) -> None:
-        self._client_is_slow = True
+        self.client_is_slow = True
         self._read(False)
-        self._broker.connections.owes(self, self._outlet.held_bytes)
+        self.replies_wait(self._outlet.held_bytes)
 
     def resume_writing(self) -> None:
-        self._client_is_slow = False
-        self._broker.connections.owes(self, 0)
+        self.client_is_slow = False
+        self.replies_wait(self._outlet.held_bytes)
         self.has_moved = True
         self._resume()
+
+    def replies_wait(self, held_bytes: int) -> bool:
+        connections = self._broker.connections
+        connections.owes(self, held_bytes)
+        return connections.replies_must_be_small
 
     # -- requests
 
     def _streams(self, request: memoryview) -> bool:
         """Whether it was a usual Produce, which is staged now."""
         slots = self._slots
-        if not self._produces.is_used or self._client_is_slow or self._ending is not None:
+        if not self._produces.is_used or self.client_is_slow or self._ending is not None:
             return False
         if slots and not (slots[-1].pipelined and len(slots) < MAX_SLOTS):
             return False
@@ -198,9 +214,9 @@ class Connection(asyncio.BufferedProtocol):
     def _must_wait(self, request: Buffer) -> bool:
         slots = self._slots
         if not slots:
-            return self._client_is_slow
+            return self.client_is_slow
         may_join = slots[-1].pipelined and request[:2] == PRODUCE and len(slots) < MAX_SLOTS
-        return self._client_is_slow or not may_join
+        return self.client_is_slow or not may_join
 
     def _must_wait_even_now(self, request: Buffer) -> bool:
         """Whether it must wait although what was staged is carried out first."""
@@ -304,7 +320,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._slots and (self._ending is not None or (self._draining and not self._backlog)):
             self._outlet.close()
         self._count_held()
-        must_not_read = bool(self._backlog or self._client_is_slow or self._resting or self._draining)
+        must_not_read = bool(self._backlog or self.client_is_slow or self._resting or self._draining)
         if self._is_reading == must_not_read:
             self._read(not self._is_reading)
 
@@ -317,15 +333,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _go_on(self, room: int) -> None:
         """Handle what had to wait. What one turn has no room for is left to the next one."""
-        while self._backlog:
-            request = self._backlog[0]
-            if self._must_wait(request) and self._must_wait_even_now(request):
+        backlog, end_s = self._backlog, self.turn_began_s + TURN_S
+        while backlog:
+            if self._must_wait(backlog[0]) and self._must_wait_even_now(backlog[0]):
                 break
-            if room <= 0:
+            if not backlog:
+                break  # the connection ends with what was carried out
+            if room <= 0 or self._broker.steady_s() > end_s:
                 self._schedule_resuming()
                 break
             room -= 1
-            view = memoryview(self._backlog.popleft())
+            view = memoryview(backlog.popleft())
             if not self._streams(view):
                 self._handle(view)
         self._broker.end_turn()
@@ -333,7 +351,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def awaits_reply(self) -> bool:
-        return bool(self._slots)
+        return bool(self._slots) and not self._draining
 
     @property
     def is_worked_on(self) -> bool:
@@ -363,7 +381,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def rest(self, resting: bool) -> None:
         self._resting = resting
-        self._read(not (self._backlog or self._client_is_slow or resting or self._draining))
+        self._read(not (self._backlog or self.client_is_slow or resting or self._draining))
 
     def _read(self, wanted: bool) -> None:
         if wanted == self._is_reading or self._transport.is_closing():
@@ -394,11 +412,12 @@ class Connection(asyncio.BufferedProtocol):
         self._end_turn(MAX_IN_A_TURN)
 
     def _send(self, buffers: list[Buffer]) -> None:
-        """Queue a reply for the end of the turn; a large one leaves at once, so that they do not pile up."""
+        """Queue a reply for the end of the turn; many bytes leave at once, so that they do not pile up."""
         if not buffers:
             return
         self._out += buffers
-        if int.from_bytes(buffers[0][:4]) > LARGE_REPLY_BYTES:
+        self._out_bytes += int.from_bytes(buffers[0][:4])
+        if self._out_bytes > LARGE_REPLIES_BYTES:
             self._write()
 
     def _collect(self) -> None:
@@ -424,7 +443,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self) -> None:
         if self._out:
-            out, self._out = self._out, []
+            out, self._out, self._out_bytes = self._out, [], 0
             self._outlet.send(out)
 
     def _end(self, reason: str, about: object, level: int = logging.WARNING) -> None:

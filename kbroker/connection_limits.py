@@ -42,6 +42,8 @@ class Limited(Protocol):
 
     listener: str
     client_address: str
+    client_is_slow: bool
+    """It is not read from since it does not read its replies."""
     number: int
     """Later ones have higher numbers; given here when the connection is let in."""
     descriptor: int

@@ -38,6 +38,8 @@ class Sender(Protocol):
     """A connection that requests come from."""
 
     client_address: str
+    client_is_slow: bool
+    """It is not read from since it does not read its replies."""
     held_bytes: int
 
     @property
@@ -143,7 +145,7 @@ class IncompleteRequests(Generic[C]):
     def tick(self, now_ms: int) -> None:
         self._now_ms = now_ms
         for connection, progress in list(self._holding.items()):
-            if connection.awaits_reply:  # it is not read from for that reason
+            if connection.awaits_reply or connection.client_is_slow:  # it is not read from for that reason
                 self._holding[connection] = _Progress(now_ms)
             elif now_ms - progress.window_began_ms >= WINDOW_MS:
                 self._judge(connection, progress)

@@ -4,7 +4,8 @@
   the socket by `sendfile` and never pass through here. What the socket does not take waits, in order, and
   follows as soon as there is room.
 - `waiting_bytes` beyond `MOST_BYTES` tells the connection that its client is slow: it then handles nothing
-  more until `FEW_BYTES` are left. So this holds that much and one reply; parts of files cost no memory.
+  more until `FEW_BYTES` are left. So this holds that much and one reply; parts of files cost no memory. Where
+  all connections together hold too much, a client is slow as soon as anything waits for it.
 - The transport owns the socket, reads from it and closes it; nothing is written through it, so that it never
   has anything of its own to send. A transport without a socket gets all bytes, and its own word on slowness.
 """
@@ -16,6 +17,7 @@ import os
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice, takewhile
+from typing import Protocol
 
 from storage.files import FilePart
 from wire.primitives import Buffer
@@ -28,6 +30,19 @@ BYTES = bytes | bytearray | memoryview
 """Everything else is part of a file."""
 MOST_BUFFERS = 1024
 """That one system call takes."""
+
+
+class Sender(Protocol):
+    """A connection, as far as its outlet needs it."""
+
+    has_moved: bool
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def replies_wait(self, held_bytes: int) -> bool:
+        """Its client has not read so much; whether that is too much with what others have not."""
 
 
 class Outlet:
@@ -44,7 +59,7 @@ class Outlet:
         "waiting_bytes",
     )
 
-    def __init__(self, transport: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
+    def __init__(self, transport: asyncio.Transport, protocol: Sender) -> None:
         self._transport = transport
         self._protocol = protocol
         has_socket = transport.get_extra_info("sslcontext") is None
@@ -93,6 +108,7 @@ class Outlet:
             self._waiting.append(memoryview(data)[sent:])
             self.waiting_bytes = len(data) - sent
             self._watch()
+            self._tell()
 
     def _send_waiting(self) -> None:
         """As much as the socket takes; the loop calls this again when it takes more."""
@@ -111,6 +127,7 @@ class Outlet:
                     sent = os.writev(self._socket, list(islice(buffers, MOST_BUFFERS)))  # type: ignore[arg-type]
                     self._forget(sent)
                 self.waiting_bytes -= sent
+                self._protocol.has_moved = True
         except BlockingIOError:
             self._watch()
         except OSError:
@@ -145,10 +162,12 @@ class Outlet:
             self._watched = -1
 
     def _tell(self) -> None:
-        if not self._is_full and self.waiting_bytes > MOST_BYTES:
+        is_too_much = self._protocol.replies_wait(self.held_bytes)
+        most_bytes, few_bytes = (0, 0) if is_too_much else (MOST_BYTES, FEW_BYTES)
+        if not self._is_full and self.waiting_bytes > most_bytes:
             self._is_full = True
             self._protocol.pause_writing()
-        elif self._is_full and self.waiting_bytes <= FEW_BYTES:
+        elif self._is_full and self.waiting_bytes <= few_bytes:
             self._is_full = False
             self._protocol.resume_writing()
         if self._closing and not self._waiting:

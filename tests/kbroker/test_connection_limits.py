@@ -455,3 +455,35 @@ def test_a_client_that_sends_thousands_of_requests_at_once_does_not_keep_others_
                 assert (await eager.reader.readexactly(size))[:4] == struct.pack(">i", number)
 
     run(scenario())
+
+
+def test_expensive_requests_of_many_clients_do_not_keep_another_one_waiting() -> None:
+    """Ten of them send 500 at once, each of which takes a millisecond: one turn of each is short."""
+    handled: list[str | None] = []
+
+    def asking(client_id: str, number: int) -> bytes:
+        body = encode_request_header(ApiKey.LIST_GROUPS, 0, 0, client_id)
+        return (struct.pack(">i", len(body)) + body) * number
+
+    async def scenario() -> None:
+        async with scene() as it:
+            broker, now_s = it.broker, 1.0
+
+            def slow(of: Broker, context: Context, request: object) -> object:
+                nonlocal now_s
+                now_s += 0.001
+                handled.append(context.client_id)
+                return HANDLERS[ApiKey.LIST_GROUPS].handle(of, context, request)
+
+            broker.handlers = {**broker.handlers, ApiKey.LIST_GROUPS: Handler(slow, Versions(0, 5))}
+            broker.steady_s = lambda: now_s
+            eager, modest = [await it.connect() for _ in range(10)], await it.connect()
+            await until(lambda: len(broker.connections) == 11)
+            for client in eager:
+                client.writer.write(asking("eager", 500))
+            modest.writer.write(asking("modest", 1))
+            assert await modest.has_reply()
+            assert handled.index("modest") <= 10 * 12 * 2
+            await until(lambda: len(handled) == 10 * 500 + 1)
+
+    run(scenario())

@@ -22,7 +22,7 @@ class Sending:
         self.held_bytes = 0
         self.unread_bytes = 0
         self.missing_bytes = 100 * MEBIBYTE
-        self.awaits_reply = self.is_worked_on = False
+        self.awaits_reply = self.is_worked_on = self.client_is_slow = False
         self.is_resting = self.is_closed = False
 
     def send(self, size: int) -> None:
@@ -93,15 +93,17 @@ def test_no_rate_is_demanded_where_the_key_is_0() -> None:
 
 
 def test_a_client_that_is_not_read_from_for_our_own_reasons_is_not_slow() -> None:
-    """Nor is one that waits for the reply before."""
+    """Nor is one that waits for the reply before, or is still to read it."""
     scene = Scene(kbroker_queued_max_request_bytes=MEBIBYTE)
     foremost = scene.client(100_000, first=MEBIBYTE)
     resting = scene.client(first=500_000)
     resting.send(50_000)
     waiting = scene.client(first=100)
     waiting.awaits_reply = True
+    reading = scene.client(first=100)
+    reading.client_is_slow = True
     scene.pass_seconds(100)
-    assert (foremost.is_closed, resting.is_closed, waiting.is_closed) == (False, False, False)
+    assert not any(client.is_closed for client in (foremost, resting, waiting, reading))
     foremost.complete()
     assert resting.unread_bytes == 0
 

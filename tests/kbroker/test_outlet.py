@@ -103,6 +103,26 @@ def test_a_client_that_does_not_read_is_not_served_without_end(filled: Hosting) 
         assert len(records_of(client.reply(ApiKey.FETCH, 12, number))) > EVERYTHING - BATCHES * 100
 
 
+def test_a_slow_reader_is_not_idle_while_it_reads(filled: Hosting) -> None:
+    """It has not read enough yet to be served on."""
+    client, asked = filled.connect(), 10
+    client.send(*(client.request(fetch_of(), ApiKey.FETCH, 12, number) for number in range(asked)))
+
+    def slow() -> Any:
+        return next(
+            (one for one in filled.broker.connections if one._outlet.waiting_bytes > MOST_BYTES), None
+        )
+
+    deadline = time.monotonic() + 10
+    while (connection := filled.do(slow)) is None:
+        assert time.monotonic() < deadline
+    filled.do(lambda: setattr(connection, "has_moved", False))
+    waiting = filled.do(lambda: len(connection._backlog))
+    while not filled.do(lambda: connection.has_moved):
+        assert client.socket.recv(1 << 16)
+    assert filled.do(lambda: len(connection._backlog)) == waiting, "it was served on"
+
+
 @pytest.mark.parametrize(("max_bytes", "is_held"), [(1000, True), (EVERYTHING, False)])
 def test_what_waits_in_files_is_not_held(filled: Hosting, max_bytes: int, is_held: bool) -> None:
     """A batch that is larger than the limit is read; more of the log is left where it is."""
