@@ -278,14 +278,14 @@ class StreamedProduce:
     def route(self) -> Route:
         return self.head.route
 
-    def _refuse(self, indexes: Iterable[int], outcomes: Iterable[AppendOutcome]) -> None:
+    def _refuse(self, partitions: Iterable[HostedPartition], outcomes: Iterable[AppendOutcome]) -> None:
         """The reply where not all were appended."""
         answers = []
-        for index, outcome in zip(indexes, outcomes, strict=True):
-            answer = PartitionProduceResponse(index=index, error_code=0, base_offset=-1)
+        for partition, outcome in zip(partitions, outcomes, strict=True):
+            answer = PartitionProduceResponse(index=partition.index, error_code=0, base_offset=-1)
             answers.append(answer)
             if isinstance(outcome, KafkaError):
-                refuse(answer, outcome)
+                refuse(answer, outcome, partition)
             else:
                 answer.base_offset = outcome.first_offset
                 answer.log_append_time_ms = outcome.log_append_time_ms
@@ -309,7 +309,7 @@ class SingleProduce(StreamedProduce):
         """Between the phases: the batch is in the log, or was refused by it."""
         partition = self._partition
         if isinstance(outcome, KafkaError):
-            self._refuse((partition.index,), (outcome,))
+            self._refuse((partition,), (outcome,))
         elif partition.has_settled:
             self.buffers = [self.head.reply_to_one(self._correlation_id, partition.index, outcome)]
         else:
@@ -318,21 +318,21 @@ class SingleProduce(StreamedProduce):
 
     def promised(self, error: KafkaError | None) -> None:
         """The second phase: what acks promise is true, or never will be."""
-        index = self._partition.index
+        partition = self._partition
         if error is not None:
-            self._refuse((index,), (error,))
+            self._refuse((partition,), (error,))
         else:
-            self.buffers = [self.head.reply_to_one(self._correlation_id, index, self._appended)]
+            self.buffers = [self.head.reply_to_one(self._correlation_id, partition.index, self._appended)]
         self._filled()
 
 
 class SeveralProduces(StreamedProduce):
     """To several partitions: answered when the last of them is known."""
 
-    __slots__ = ("_indexes", "_missing", "_outcomes")
+    __slots__ = ("_missing", "_outcomes", "_partitions")
 
     def stage(self, staged: Sequence[Staging]) -> None:
-        self._indexes = [partition.index for partition, _, _ in staged]
+        self._partitions = [partition for partition, _, _ in staged]
         self._missing = len(staged)
         self._outcomes: list[Any] = [None] * self._missing
         """Of each partition its AppendOutcome; none is missing when they are looked at."""
@@ -358,6 +358,7 @@ class SeveralProduces(StreamedProduce):
         if self._missing:
             return
         if any(isinstance(outcome, KafkaError) for outcome in self._outcomes):
-            self._refuse(self._indexes, self._outcomes)
+            self._refuse(self._partitions, self._outcomes)
         else:
-            self.buffers = [self.head.reply(self._correlation_id, self._indexes, self._outcomes)]
+            indexes = [partition.index for partition in self._partitions]
+            self.buffers = [self.head.reply(self._correlation_id, indexes, self._outcomes)]

@@ -64,6 +64,13 @@ class InvalidBatch(KafkaError):
         self.record_errors = record_errors or []
 
 
+class NotOneBatch(InvalidBatch):
+    """It is not what Produce may have: exactly one batch of our format."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+
+
 class TimestampBounds(NamedTuple):
     """What a topic under CreateTime accepts; a record without a timestamp (-1) is always accepted."""
 
@@ -95,7 +102,7 @@ def validate_produced(batch: Buffer) -> BatchHeader:
         header
     )
     if length + LOG_OVERHEAD != size:
-        raise _invalid(f"a batch of {header.size} bytes in {size} bytes; there must be exactly one")
+        raise NotOneBatch(f"a batch of {header.size} bytes in {size} bytes; there must be exactly one")
     if base_offset != 0:
         raise _invalid(f"the base offset is {base_offset} instead of 0")
     if not crc_is_valid(batch, 0, header):
@@ -115,11 +122,11 @@ def validate_produced(batch: Buffer) -> BatchHeader:
     return header
 
 
-def _no_batch(data: Buffer) -> InvalidBatch:
+def _no_batch(data: Buffer) -> NotOneBatch:
     # Older formats have the magic at the same place, and can be shorter than our header.
     if len(data) > _MAGIC_POSITION and data[_MAGIC_POSITION] != MAGIC:
-        return _invalid(f"magic {data[_MAGIC_POSITION]}; only record batches of magic {MAGIC} are stored")
-    return _invalid(f"{len(data)} bytes are no whole record batch")
+        return NotOneBatch(f"magic {data[_MAGIC_POSITION]}; only record batches of magic {MAGIC} are stored")
+    return NotOneBatch(f"{len(data)} bytes are no whole record batch")
 
 
 def validate_records(

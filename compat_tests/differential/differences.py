@@ -84,9 +84,6 @@ DIFFERENCES: list[Difference] = [
     Difference("a_null_for_records", "*", "event", "silence", "a reply", "every request is answered (6)"),
     Difference("several_partitions_at_once", "* twice", f"*{COUNT}", 1, 2, "both batches are kept"),
     Difference(
-        "*", "Produce*", "*.log_start_offset", 0, -1, "what is said beside an error means nothing (61)"
-    ),
-    Difference(
         "transactional_records_without_an_id",
         "* transactional control of a producer with an id",
         "*.error_code",

@@ -41,7 +41,7 @@ from wire.api.produce import (
 from wire.errors import ErrorCode, KafkaError
 from wire.primitives import Buffer
 from wire.record_batch import HEADER_SIZE, MAGIC, TRANSACTIONAL_FLAG, BatchHeader
-from wire.record_validation import InvalidBatch
+from wire.record_validation import InvalidBatch, NotOneBatch
 from wire.steps import Steps
 
 if TYPE_CHECKING:
@@ -57,6 +57,20 @@ FIRST_VERSION_THAT_JOINS = 12
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 FLAGS_AT = 22
 """In a batch: the byte of its attributes that is looked at before anything else is read."""
+UNREACHED = frozenset(
+    (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    )
+)
+"""Errors beside which Kafka does not tell where the log begins."""
 
 
 class Timer(Protocol):
@@ -85,11 +99,18 @@ def in_slices(broker: Broker, in_flight: _InFlight, request: ProduceRequest) -> 
     return in_flight.parked
 
 
-def refuse(answer: PartitionProduceResponse, error: KafkaError) -> None:
-    """Make an answer say that its batch was not appended."""
+def refuse(
+    answer: PartitionProduceResponse, error: KafkaError, partition: HostedPartition | None = None
+) -> None:
+    """Make an answer say that its batch was not appended.
+
+    As in Kafka it tells where the log of `partition` begins if that was reached, and refused the batch.
+    """
     answer.error_code = error.code
     answer.error_message = str(error)
     answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+    if partition is not None and error.code not in UNREACHED and not isinstance(error, NotOneBatch):
+        answer.log_start_offset = partition.log.log_start_offset
     if isinstance(error, InvalidBatch):
         answer.record_errors = [
             BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
@@ -204,7 +225,7 @@ class _InFlight:
                         raise KafkaError(unknown)
                     self._stage_partition(name, data, answer)
                 except KafkaError as error:
-                    self._refuse(answer, error)
+                    self._refuse(answer, error, None if refusal else replicas.find(name, data.index))
                 yield
         if self._late:
             self.parked.pipelined = False
@@ -226,7 +247,7 @@ class _InFlight:
     ) -> None:
         partition = self._broker.replicas.writable(topic, data.index, self._acks)
         if data.records is None:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "no records at all")
+            raise NotOneBatch("no records at all")
         place = topic, data.index
         try:
             batch, header = accept(
@@ -257,7 +278,7 @@ class _InFlight:
                 self._check_writable(one.partition)
                 self._stage_accepted(one.partition, *accepted, one.answer)
             except KafkaError as error:
-                self._refuse(one.answer, error)
+                self._refuse(one.answer, error, one.partition)
             if number % STAGED_TOGETHER == 0:
                 self._broker.end_turn()
                 yield
@@ -313,14 +334,15 @@ class _InFlight:
     ) -> None:
         """The coordinator has answered. Meanwhile the partition may not be what it was."""
         replicas = self._broker.replicas
+        if error != ErrorCode.NONE:
+            if not error.retriable:
+                for producer_id, guard in guards.items():
+                    partition.log.producers.give_up_verification(producer_id, guard)
+            joins = self._version >= FIRST_VERSION_THAT_JOINS
+            knows = self._version >= FIRST_VERSION_WITH_TRANSACTION_ABORTABLE
+            self._refuse(answer, KafkaError(produce_error(error, joins=joins, knows_abortable=knows)))
+            return
         try:
-            if error != ErrorCode.NONE:
-                if not error.retriable:
-                    for producer_id, guard in guards.items():
-                        partition.log.producers.give_up_verification(producer_id, guard)
-                joins = self._version >= FIRST_VERSION_THAT_JOINS
-                knows = self._version >= FIRST_VERSION_WITH_TRANSACTION_ABORTABLE
-                raise KafkaError(produce_error(error, joins=joins, knows_abortable=knows))
             replicas.append_staged()
             self._check_writable(partition)
             outcome = replicas.append(partition, batch, guards=guards)
@@ -333,7 +355,7 @@ class _InFlight:
     ) -> None:
         """Between the phases: the batch is in the log, or was refused by it."""
         if isinstance(outcome, KafkaError):
-            self._refuse(answer, outcome)
+            self._refuse(answer, outcome, partition)
             return
         answer.base_offset = outcome.first_offset
         answer.log_append_time_ms = outcome.log_append_time_ms
@@ -362,20 +384,23 @@ class _InFlight:
             self._promised(answer, error)
 
     def _time_out(self) -> None:
-        """What was appended stays, and may be committed later."""
         late, self._waiting = self._waiting, {}
         for answer in late.values():
-            self._refuse(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+            self._promised(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
     def _promised(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
-        """The second phase: what acks promise is true, or never will be."""
-        if error is None:
-            self._one_done()
-        else:
-            self._refuse(answer, error)
+        """The second phase: what acks promise is true, or never will be.
 
-    def _refuse(self, answer: PartitionProduceResponse, error: KafkaError) -> None:
-        refuse(answer, error)
+        What was appended stays where the answer says, and may be committed later.
+        """
+        if error is not None:
+            answer.error_code = error.code
+        self._one_done()
+
+    def _refuse(
+        self, answer: PartitionProduceResponse, error: KafkaError, partition: HostedPartition | None = None
+    ) -> None:
+        refuse(answer, error, partition)
         self._failed = self._failed or f"{error.code.name}: {error}"
         self._one_done()
 

@@ -335,3 +335,56 @@ def test_a_full_disk_takes_one_partition_offline_and_no_other(hosting: Hosting) 
     assert produce(hosting, batch(), topic="broken").error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert produce(hosting, batch(), topic="sound").error_code == 0
     assert sound.log.log_end_offset == 1
+
+
+REFUSALS: dict[str, tuple[Any, int, bool]] = {
+    "the batch is too large": (lambda: batch(bytes(3000)), ErrorCode.MESSAGE_TOO_LARGE, False),
+    "nothing": (lambda: b"", ErrorCode.INVALID_RECORD, False),
+    "two batches": (lambda: batch() + batch(), ErrorCode.INVALID_RECORD, False),
+    "the CRC": (lambda: batch()[:-1] + b"\xff", ErrorCode.CORRUPT_MESSAGE, False),
+    "no key": (lambda: batch(key=None), ErrorCode.INVALID_RECORD, True),
+    "the timestamp": (lambda: batch(timestamp_ms=1 << 60), ErrorCode.INVALID_TIMESTAMP, True),
+    "the sequence": (lambda: sequenced(5), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, True),
+}
+"""What is produced, the error, and whether it tells where the log begins."""
+
+
+def sequenced(sequence: int) -> bytes:
+    builder = BatchBuilder(producer_id=1, producer_epoch=0, base_sequence=sequence)
+    builder.append(b"key", b"value", timestamp_ms=now_ms())
+    return builder.build()
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["handled", "streamed"])
+def test_a_refusal_by_the_log_tells_where_it_begins(
+    hosting: Hosting, refusal: str, *, is_streamed: bool
+) -> None:
+    """As in Kafka's `ReplicaManager.appendToLocalLog`."""
+    make, code, tells = REFUSALS[refusal]
+    partition = hosting.host(
+        config=LogConfig(max_message_bytes=2000),
+        rules=ProduceRules(require_keys=True, max_message_bytes=2000),
+    )
+    client = hosting.connect()
+    for number in range(3):
+        request = produce_request(("t", 0, sequenced(number)))
+        assert client.ask(request, ApiKey.PRODUCE, 9).responses[0].partition_responses[0].error_code == 0
+    hosting.until_visible(partition)
+    hosting.do(lambda: partition.log.delete_records_before(2))
+    version = 9 if is_streamed else 8  # another version than the one that the stream has learned
+    reply = client.ask(produce_request(("t", 0, make())), ApiKey.PRODUCE, version)
+    [answer] = reply.responses[0].partition_responses
+    assert answer.error_code == code
+    assert (answer.base_offset, answer.log_append_time_ms) == (-1, -1)
+    assert answer.log_start_offset == (2 if tells else -1)
+
+
+def test_too_few_replicas_are_told_with_the_begin_of_the_log(hosting: Hosting) -> None:
+    partition = hosting.host()
+    produce(hosting, batch())
+    hosting.do(lambda: setattr(partition, "replicas", [1, 2]))
+    hosting.do(lambda: setattr(partition, "min_in_sync_replicas", 2))
+    answer = produce(hosting, batch())
+    assert (answer.error_code, answer.log_start_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, 0)
+    assert produce(hosting, batch(), index=9).log_start_offset == -1
