@@ -177,6 +177,8 @@ class Connection(asyncio.BufferedProtocol):
             self._end_turn(MAX_IN_A_TURN)
 
     def eof_received(self) -> bool:
+        """What it has sent is answered; the rest of a request never comes."""
+        self._reader.drop()
         self.drain()
         return True
 

@@ -254,9 +254,7 @@ class BrokerConfig:
 
     # Offsets and groups
     offsets_topic_num_partitions: int32 = key(
-        default=50,
-        at_least=1,
-        doc="Partitions that __consumer_offsets is made with; later the topic's own number counts.",
+        default=50, at_least=1, doc="Partitions of a new __consumer_offsets; later its own number counts."
     )
     offsets_topic_replication_factor: int16 = key(
         default=3, at_least=1, doc="Replicas of __consumer_offsets. A broker without a cluster keeps one."
@@ -400,9 +398,7 @@ class BrokerConfig:
 
     # Transactions
     transaction_state_log_num_partitions: int32 = key(
-        default=50,
-        at_least=1,
-        doc="Partitions that __transaction_state is made with; later the topic's own number counts.",
+        default=50, at_least=1, doc="Partitions of a new __transaction_state; later its own number counts."
     )
     transaction_state_log_replication_factor: int16 = key(
         default=3, at_least=1, doc="Replicas of __transaction_state. A broker without a cluster keeps one."

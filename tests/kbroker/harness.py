@@ -61,6 +61,11 @@ class RawClient:
         """Frames with these bodies, all in one write."""
         self.socket.sendall(b"".join(struct.pack(">i", len(body)) + body for body in bodies))
 
+    def reset(self) -> None:
+        """Be gone, and expect no reply: a client that merely closes may still expect some."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
     def receive(self) -> bytes:
         """The body of the next frame, or b"" when the broker has hung up."""
         size = self._exactly(4)

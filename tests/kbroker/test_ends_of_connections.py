@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 import time
 from collections.abc import Callable
 from typing import Any
@@ -94,6 +93,5 @@ def test_a_client_that_has_gone_after_it_shut_down_its_side_is_not_kept(hosting:
     client.send(RawClient.request(fetch_request("t", max_wait_ms=1_000_000), ApiKey.FETCH, 12))
     client.socket.shutdown(socket.SHUT_WR)
     until(lambda: hosting.do(lambda: [one.awaits_reply for one in hosting.broker.connections]) == [False])
-    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.socket.close()
+    client.reset()
     until(lambda: not len(hosting.broker.connections))

@@ -42,7 +42,7 @@ def test_a_handler_does_not_work_on_for_a_client_that_has_gone(hosting: Hosting)
     client.send(client.request(MetadataRequest(topics=[]), ApiKey.METADATA, 9))
     until(lambda: begun)
     assert not ended
-    client.socket.close()
+    client.reset()
     until(lambda: ended)
 
 
@@ -113,7 +113,7 @@ def test_half_a_request_behind_one_that_waits_counts_no_more(hosting: Hosting) -
         return hosting.do(lambda: hosting.broker.connections.held_bytes)
 
     until(lambda: hosting.do(lambda: watched(partition)) and held())
-    client.socket.close()
+    client.reset()
     until(lambda: not hosting.do(lambda: len(hosting.broker.connections)))
     hosting.do(lambda: partition.wake(0))
     hosting.do(lambda: None)  # a turn later the reply is there, and nobody to send it to

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 import threading
 import time
 from collections import Counter
@@ -434,8 +432,7 @@ def test_a_client_that_left_meanwhile_harms_nobody(hosting: Hosting) -> None:
     busy, client = Busy(hosting), hosting.connect()
     send(client, bomb(Codec.ZSTD, 3 * MOST_ON_LOOP))
     until(lambda: hosting.do(lambda: hosting.broker.connections.held_bytes))
-    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.socket.close()
+    client.reset()
     until(lambda: not hosting.do(lambda: len(hosting.broker.connections)))
     held = hosting.do(lambda: hosting.broker.connections.held_bytes)
     assert held > 0, "what is kept of it counts"
