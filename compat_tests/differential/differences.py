@@ -91,6 +91,14 @@ DIFFERENCES: list[Difference] = [
         87,
         "what cannot be stored is refused before the coordinator is asked",
     ),
+    Difference(
+        "transactional_records_without_an_id",
+        "* transactional control of a producer with an id",
+        "*.log_start_offset",
+        -1,
+        0,
+        "it is the log that refuses them",
+    ),
     *same(
         "produce_what_is_not_right",
         ("* log append time", "*.error_code", 0, 32),

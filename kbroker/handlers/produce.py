@@ -306,12 +306,16 @@ class _InFlight:
     def _must_ask(
         self, partition: HostedPartition, batch: Buffer, header: BatchHeader, answer: PartitionProduceResponse
     ) -> bool:
-        """Whether the coordinator is asked first, and the batch appended by `_verified`."""
+        """Whether it is appended by `_verified`, once the coordinator was asked, or is refused before."""
         broker, joins = self._broker, self._version >= FIRST_VERSION_THAT_JOINS
         producers = partition.log.producers
         if not joins and not producers.verify_transactions:
             return False
-        guard = producers.start_verification(header, self._now_ms, supports_epoch_bump=joins)
+        try:
+            guard = producers.start_verification(header, self._now_ms, supports_epoch_bump=joins)
+        except KafkaError as error:
+            self._refuse(answer, error)
+            return True
         if guard is None:
             return False
         self.parked.pipelined, self._is_asking = False, True
