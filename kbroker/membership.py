@@ -300,7 +300,7 @@ class Membership:
 
     async def _hand_over(self, values: BrokerConfig) -> bool:
         """Whether the controller has found other leaders for everything."""
-        for attempt in range(values.controlled_shutdown_max_retries + 1):
+        for attempt in range(values.controlled_shutdown_max_retries):
             if attempt:
                 await asyncio.sleep(values.controlled_shutdown_retry_backoff_ms / 1000)
             is_connected = self._store.state is SessionState.CONNECTED

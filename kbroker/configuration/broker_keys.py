@@ -500,7 +500,9 @@ class BrokerConfig:
     controlled_shutdown_enable: boolean = key(
         default=True, doc="Hand over leadership before stopping, so that clients notice nothing."
     )
-    controlled_shutdown_max_retries: int32 = key(default=3, at_least=0, doc="How often that is tried again.")
+    controlled_shutdown_max_retries: int32 = key(
+        default=3, at_least=0, doc="How often that is tried, the first time included."
+    )
     controlled_shutdown_retry_backoff_ms: int64 = key(
         default=5_000, at_least=0, doc="How long to wait before it is tried again."
     )

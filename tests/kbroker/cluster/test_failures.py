@@ -50,6 +50,23 @@ def test_a_broker_that_is_stopped_hands_its_leadership_over_first(tmp_path: Path
     run(test, tmp_path)
 
 
+@pytest.mark.parametrize("tries", [0, 3])
+def test_handing_over_is_tried_as_often_as_configured(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, tries: int
+) -> None:
+    """Kafka counts the first try as well (`KafkaServer.doControlledShutdown`), whatever the key is called."""
+
+    async def test(cluster: Cluster) -> None:
+        await cluster.create("t", 1, 3)
+        await cluster.crash(3)
+        await until(lambda: cluster.isr() == {1})
+        await cluster.stop(1)
+
+    run(test, tmp_path, controlled_shutdown_max_retries=tries)
+    said = [record.getMessage() for record in caplog.records]
+    assert said.count("no other leader for 1 partition") == tries
+
+
 @pytest.mark.slow
 def test_the_preferred_leader_gets_its_partitions_back(tmp_path: Path) -> None:
     async def test(cluster: Cluster) -> None:
