@@ -367,6 +367,8 @@ class Broker:
         self.replicas.tick()
         if self.logs.directories and not self.logs.online:
             self.disks_lost()
+        if self.membership is not None:
+            self.membership.refused_orders.tick(int(self.steady_s() * 1000))
         self.connections.tick(int(self.steady_s() * 1000))
         self.log_limits.tick()
         if values.log_cleaner_enable:

@@ -32,10 +32,12 @@ from kbroker.handlers.stop_replica import stop_replica
 from kbroker.handlers.update_metadata import update_metadata
 from kbroker.isr_changes import IsrChanges
 from kbroker.leader_lease import LeaderLease
+from kbroker.open_files import is_one_left
 from kbroker.other_replicas import Others
 from kbroker.peer import Address, PeerLost
 from kbroker.peers import Peers
 from kbroker.producer_ids import ProducerIds
+from kbroker.refused_orders import RefusedOrders
 from kbroker.replica_fetcher import FollowerQuotas, ReplicaFetchers
 from kbroker.stored_topics import StoredTopics
 from storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
@@ -135,6 +137,10 @@ class Membership:
         self._looking: asyncio.TimerHandle | None = None
         self._looked_ms = 0
         self._offline: set[UnifiedLog] = set()
+        self.refused_orders = RefusedOrders(
+            lambda: is_one_left(broker.logs.files.descriptors),
+            lambda: broker.spawn(self._have_ordered_again(self.refused_orders.asked_in_vain)),
+        )
         if is_shared:
             level = values.kbroker_transaction_version
             self._features = ClusterFeatures(store, broker.spawn, level, broker.transactions.finalize)
@@ -200,7 +206,8 @@ class Membership:
         self._looked_ms = now_ms
         offline = {partition.log for partition in replicas if partition.log.offline is not None}
         if offline - self._offline:
-            self._broker.spawn(self._tell_of_failed_disk())
+            # The controller finds other leaders for what is lost. If it is not told now, it is next time.
+            self._broker.spawn(self._have_ordered_again(lambda: self._offline.clear()))
         self._offline = offline
         self._set_strays_aside()
         self._looking = self._broker.call_later_ms(interval_ms, self._look_after_replicas)
@@ -224,16 +231,16 @@ class Membership:
         with suppress(StorageError):  # its directory is offline then
             broker.logs.set_stray_aside(strays)
 
-    async def _tell_of_failed_disk(self) -> None:
-        """The controller will ask which replicas are lost, and find other leaders."""
+    async def _have_ordered_again(self, failed: Callable[[], object]) -> None:
+        """Have the controller ask what has become of every replica here. `failed` is called if it cannot."""
         event = LogDirEvent(self._broker.node_id)
         try:
             await self._store.create(LOG_DIR_EVENT_PREFIX, event.encode(), sequential=True)
         except StoreError as error:
             self._broker.log_limits.warning(
-                logger, "failed disk", "the controller does not know of the failed disk yet: %r", error
+                logger, "log dir event", "the controller cannot be told about failed replicas yet: %r", error
             )
-            self._offline.clear()  # so that it is told again
+            failed()
 
     def _registration(self) -> BrokerRegistration:
         broker = self._broker

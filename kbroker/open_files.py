@@ -33,20 +33,27 @@ def most_log_files() -> int:
     return max(most_open_files() // 2 - OTHER_FILES, FEWEST_LOG_FILES)
 
 
-def check_that_one_is_left(descriptors: Descriptors) -> None:
-    """KafkaError where no file can be opened, even if those of logs are closed that are not used.
-
-    It is a POLICY_VIOLATION, as for other things that Kafka has no room for: clients show the message, and do
-    not ask again.
-    """
+def is_one_left(descriptors: Descriptors) -> bool:
+    """Whether a file can be opened, if those of logs are closed that are not used."""
     try:
         os.close(descriptors.with_room(lambda: os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)))
     except OSError as error:
         if not is_exhausted(error):
             raise
+        return False
+    return True
+
+
+def check_that_one_is_left(descriptors: Descriptors) -> None:
+    """KafkaError where no file can be opened.
+
+    It is a POLICY_VIOLATION, as for other things that Kafka has no room for: clients show the message, and do
+    not ask again.
+    """
+    if not is_one_left(descriptors):
         why = f"{most_open_files()} are open already (see ulimit -n)"
         message = f"No file can be opened for more partitions: {why}"
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, message) from error
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
 def raise_the_limit() -> int:

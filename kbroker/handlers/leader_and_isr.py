@@ -81,5 +81,7 @@ def follow_order(
         partition = broker.replicas.become(topic.topic_name, topic.topic_id, state)
         partition.broker_epoch = broker_epoch
     except KafkaError as error:
+        if broker.membership is not None:
+            broker.membership.refused_orders.refused(error)
         return error.code
     return ErrorCode.NONE
