@@ -28,7 +28,7 @@ import errno
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -45,6 +45,7 @@ from storage.descriptors import is_exhausted
 from storage.errors import CorruptCheckpoint, LogDirectoryFailed, OutOfDescriptors, StorageError
 from storage.files import Files, Lock, parent
 from storage.log import UnifiedLog
+from storage.retention import retain
 
 logger = logging.getLogger(__name__)
 
@@ -206,6 +207,11 @@ class LogDirectory:
         for checkpoint in files or self._checkpoints():
             if (write := checkpoint.writing(self.logs, self.broken)) is not None:
                 self.run(write)
+
+    def retaining(self, now_ms: int) -> Iterator[None]:
+        """Retention of all logs, some at a time."""
+        durably = partial(self.checkpoint, self.log_start_offsets)
+        return retain(list(self.logs.values()), durably, now_ms)
 
     def run(self, operation: Callable[[], object]) -> None:
         """Something that concerns the whole directory."""

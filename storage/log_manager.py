@@ -29,6 +29,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Protocol, TypeVar
 
 from storage.checkpoints import TopicPartition
@@ -49,7 +50,6 @@ from storage.log_directory import (
     log_name,
 )
 from storage.recovery import DEFAULTS, LogSettings, create_log, load_log
-from storage.retention import expire, remove_expired_segments
 from wire.words import count
 
 logger = logging.getLogger(__name__)
@@ -120,6 +120,7 @@ class LogManager:
         self._making_ahead = InThreads(submit, call)
         self._removals: list[tuple[LogDirectory, str, int | None]] = []
         """Directories of deleted logs, and when to remove them."""
+        self._retaining: Iterator[None] | None = None
         self._started_ms = 0
         self._last_ms: dict[str, int] = {}
         self._flushed_ms: dict[str, int] = {}
@@ -439,8 +440,7 @@ class LogManager:
     def tick(self, now_ms: int) -> None:
         """Do what is due. Failures take logs or directories offline, and are not raised."""
         if self._is_due("retention", self._intervals.retention_ms, now_ms):
-            for directory in self.online:
-                self._retain(directory, now_ms)
+            self._begin_to_retain(now_ms)
             self._each_log(UnifiedLog.release_idle_files)
         if self._is_due("producers", self._intervals.producers_ms, now_ms):
             self._each_log(lambda log: log.producers.expire(now_ms))
@@ -470,17 +470,19 @@ class LogManager:
                 with suppress(StorageError):
                     action(log)
 
-    def _retain(self, directory: LogDirectory, now_ms: int) -> None:
-        """Raise the log start offsets, make that durable, and only then take segments away."""
-        with suppress(StorageError):
-            logs = [log for log in directory.logs.values() if log.offline is None]
-            for log in logs:
-                with suppress(StorageError):
-                    expire(log, now_ms)
-            directory.checkpoint(directory.log_start_offsets)
-            for log in logs:
-                with suppress(StorageError):
-                    remove_expired_segments(log)
+    def _begin_to_retain(self, now_ms: int) -> None:
+        """Go through all logs, unless that is going on."""
+        if self._retaining is None:
+            self._retaining = chain.from_iterable([one.retaining(now_ms) for one in self.online])
+            self._go_on_retaining()
+
+    def _go_on_retaining(self) -> None:
+        """With some logs; then others have their turn."""
+        if self._retaining is not None:
+            if next(self._retaining, self) is self:
+                self._retaining = None
+            else:
+                self._call(self._go_on_retaining)
 
     def _checkpoint_later(self, which: Callable[[LogDirectory], OffsetCheckpoint]) -> None:
         """In a thread; nobody waits for it."""
@@ -524,6 +526,7 @@ class LogManager:
 
         When no time is left, the others stay as after a crash: the log says how many, and there is no note.
         """
+        self._retaining = None
         for _, log in self._made.values():
             log.release()
         self._made.clear()

@@ -9,16 +9,19 @@ Rules (conformance 66, 67):
   first the log start offset is raised, and checkpointed by the owner; then the files of segments below it
   are renamed to `.deleted`. They are removed file.delete.delay.ms later, when no reader holds them any
   more, or on the next start. Until the renames are durable the checkpoint keeps the log start offset.
+- Many logs are looked at some at a time, with a yield in between: each may have a file to open.
 - Producers are not forgotten because their batches went (39).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from storage.errors import StorageError
 from storage.segment import LogSegment
 from wire.errors import ErrorCode, KafkaError
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TO_HIGH_WATERMARK = -1
+LOGS_AT_ONCE = 20
+"""A millisecond or two, where each opens its time index."""
 
 
 def delete_records_before(log: UnifiedLog, offset: int) -> int:
@@ -50,7 +55,29 @@ def delete_records_before(log: UnifiedLog, offset: int) -> int:
 def delete_old_segments(log: UnifiedLog, now_ms: int) -> int:
     """Both steps at once; how many segments went. For a log whose log start nobody checkpoints."""
     expire(log, now_ms)
-    return remove_expired_segments(log)
+    return remove_expired_segments(log, log.log_start_offset)
+
+
+def retain(logs: Sequence[UnifiedLog], checkpoint: Callable[[], object], now_ms: int) -> Iterator[None]:
+    """Both steps, some logs at a time. `checkpoint` makes log start offsets durable, or raises StorageError.
+
+    Logs that fail, or are deleted meanwhile, are passed over.
+    """
+    for number, log in enumerate(logs, 1):
+        with suppress(StorageError):
+            expire(log, now_ms)
+        if number % LOGS_AT_ONCE == 0:
+            yield
+    try:
+        checkpoint()
+    except StorageError:
+        return
+    durable = [(log, log.log_start_offset) for log in logs if len(log.segments) > 1]
+    for number, (log, log_start_offset) in enumerate(durable, 1):
+        with suppress(StorageError):
+            remove_expired_segments(log, log_start_offset)
+        if number % LOGS_AT_ONCE == 0:
+            yield
 
 
 def expire(log: UnifiedLog, now_ms: int) -> bool:
@@ -74,13 +101,13 @@ def expire(log: UnifiedLog, now_ms: int) -> bool:
     return log.raise_log_start_offset(offset)
 
 
-def remove_expired_segments(log: UnifiedLog) -> int:
-    """The second step: take out the segments that lie below the log start; how many.
+def remove_expired_segments(log: UnifiedLog, log_start_offset: int) -> int:
+    """The second step: take out the segments that lie below a log start that is durable; how many.
 
     They wait for the recovery point: then what they leave behind in a producer snapshot is durable.
     """
     log.check_online()
-    limit = min(log.log_start_offset, log.recovery_point)
+    limit = min(log_start_offset, log.recovery_point)
     expired = [
         segment
         for segment in log.segments

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -21,6 +22,7 @@ from storage.errors import DirectoryLocked, LogDirectoryFailed, StorageError
 from storage.files import Disk, File, Files
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
+from storage.retention import LOGS_AT_ONCE
 from tests.storage.partitions import SMALL, TOPIC_ID, append, batch, contents, fill, inline, new_manager
 from tests.storage.simulated_disk import SimulatedDisk
 from tests.storage.simulated_nodes import Outcome
@@ -365,6 +367,26 @@ class TestTicking:
         checkpointed = history.index(("rename", f"/log/{LOG_START_OFFSETS}"))
         renamed = history.index(("rename", f"/log/a-0/{0:020d}.log.deleted"))
         assert checkpointed < renamed
+
+    def test_retention_lets_others_have_their_turn(self, disk: SimulatedDisk) -> None:
+        manager = started(disk, config=replace(KEEP, retention_bytes=0))
+        count = 3 * LOGS_AT_ONCE
+        logs = [manager.create(("t", number), 0) for number in range(count)]
+        for log in logs:
+            fill(log, 60)
+            log.flush()
+        later: list[Callable[[], object]] = []
+        manager._call = later.append
+        manager.tick(5 * MINUTE_MS)
+        assert sum(log.log_start_offset > 0 for log in logs) == LOGS_AT_ONCE
+        manager.tick(10 * MINUTE_MS)
+        turns = 0
+        while later:
+            later.pop(0)()
+            turns += 1
+        assert sum(log.log_start_offset > 0 for log in logs) == count
+        assert turns >= 5, "each cuts some, or removes files of some"
+        assert all(len(log.segments) == 1 for log in logs)
 
     def test_checkpoints_are_written_when_they_are_due(self, disk: SimulatedDisk) -> None:
         manager = started(disk)

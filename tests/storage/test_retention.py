@@ -8,7 +8,7 @@ import pytest
 
 from storage.log import UnifiedLog
 from storage.log_config import DAY_MS, LogConfig
-from storage.retention import expire, remove_expired_segments
+from storage.retention import LOGS_AT_ONCE, expire, remove_expired_segments, retain
 from tests.storage.partitions import SMALL, append, batch, contents, fill, new_log, reopened
 from tests.storage.simulated_disk import SimulatedDisk
 from tests.storage.simulated_nodes import Outcome
@@ -17,9 +17,9 @@ from wire.errors import ErrorCode, KafkaError
 KEEP = replace(SMALL, retention_ms=-1)
 
 
-def filled(disk: SimulatedDisk, **settings: object) -> UnifiedLog:
+def filled(disk: SimulatedDisk, directory: str = "/log/topic-0", **settings: object) -> UnifiedLog:
     """Sixty records with timestamps 1000, 1001, ...; durable."""
-    log = new_log(disk, replace(KEEP, **settings))  # type: ignore[arg-type]
+    log = new_log(disk, replace(KEEP, **settings), directory)  # type: ignore[arg-type]
     fill(log, 60)
     log.flush()
     return log
@@ -51,7 +51,7 @@ class TestByTime:
         log = filled(disk, retention_ms=100)
         log.delete_old_segments(DAY_MS)
         log.flush()
-        remove_expired_segments(log)
+        remove_expired_segments(log, log.log_start_offset)
         assert (log.segments.base_offsets, log.log_start_offset, log.log_end_offset) == ([60], 60, 60)
         fill(log, 1)
         assert contents(log)[0].offset == 60
@@ -109,12 +109,37 @@ class TestLimits:
         append(log, batch("v", producer_id=1, epoch=0, sequence=0))
         log.roll(0)
         expire(log, DAY_MS)
-        assert (log.log_start_offset, remove_expired_segments(log)) == (1, 0)
+        assert (log.log_start_offset, remove_expired_segments(log, log.log_start_offset)) == (1, 0)
         log.flush()
-        assert remove_expired_segments(log) == 1
+        assert remove_expired_segments(log, log.log_start_offset) == 1
         after = reopened(log, disk.after_crash(Outcome.LOST))
         (again,) = append(after, batch("v", producer_id=1, epoch=0, sequence=0))
         assert again.is_duplicate
+
+
+class TestManyLogs:
+    def test_some_are_looked_at_at_a_time(self, disk: SimulatedDisk) -> None:
+        """Each has a file to open: 20,000 at once held up everybody for seconds."""
+        logs = [filled(disk, f"/log/t-{number}", retention_bytes=0) for number in range(3 * LOGS_AT_ONCE)]
+        expired = [sum(log.log_start_offset > 0 for log in logs) for _ in retain(logs, lambda: None, DAY_MS)]
+        assert expired[:3] == [LOGS_AT_ONCE, 2 * LOGS_AT_ONCE, 3 * LOGS_AT_ONCE]
+        assert all(len(log.segments) == 1 for log in logs)
+
+    def test_segments_below_a_log_start_that_is_not_durable_yet_stay(self, disk: SimulatedDisk) -> None:
+        logs = [
+            filled(disk, f"/log/t-{number}", retention_bytes=1 << 20) for number in range(LOGS_AT_ONCE + 1)
+        ]
+        last = logs[-1]
+        for log in logs:
+            log.raise_log_start_offset(ends(log)[0])
+        segments = len(last.segments)
+        work = retain(logs, lambda: None, DAY_MS)
+        for _ in range(2):  # now the log starts have been checkpointed, and the first files are gone
+            next(work)
+        assert (len(logs[0].segments), len(last.segments)) == (segments - 1, segments)
+        last.delete_records_before(last.log_end_offset)
+        list(work)
+        assert len(last.segments) == segments - 1
 
 
 class TestDeletingRecords:
