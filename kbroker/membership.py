@@ -137,10 +137,7 @@ class Membership:
         self._looking: asyncio.TimerHandle | None = None
         self._looked_ms = 0
         self._offline: set[UnifiedLog] = set()
-        self.refused_orders = RefusedOrders(
-            lambda: is_one_left(broker.logs.files.descriptors),
-            lambda: broker.spawn(self._have_ordered_again(self.refused_orders.asked_in_vain)),
-        )
+        self.refused_orders = RefusedOrders(self._has_descriptor, self._ask_for_refused_orders)
         if is_shared:
             level = values.kbroker_transaction_version
             self._features = ClusterFeatures(store, broker.spawn, level, broker.transactions.finalize)
@@ -230,6 +227,12 @@ class Membership:
                 broker.replicas.forget(log.topic, log.partition)  # the order to stop it may never come
         with suppress(StorageError):  # its directory is offline then
             broker.logs.set_stray_aside(strays)
+
+    def _has_descriptor(self) -> bool:
+        return is_one_left(self._broker.logs.files.descriptors)
+
+    def _ask_for_refused_orders(self) -> None:
+        self._broker.spawn(self._have_ordered_again(self.refused_orders.asked_in_vain))
 
     async def _have_ordered_again(self, failed: Callable[[], object]) -> None:
         """Have the controller ask what has become of every replica here. `failed` is called if it cannot."""
