@@ -250,9 +250,16 @@ class UnifiedLog:
         return self.offline if isinstance(error, Exception) else error
 
     def retire(self) -> None:
-        """The log was deleted; who still has it will notice. A flush that runs writes no file any more."""
+        """The log was deleted; who still has it will notice. A flush that runs writes no file any more.
+
+        Its directory may be opened once more before it is removed: Kafka does that, and misses its indexes.
+        """
         with self._writing_files:
+            was_online = self.offline is None
             self.offline = self.offline or LogDeleted(self.directory)
+        if was_online:
+            with suppress(OSError):
+                self.segments.active.finish()
         self.release()
 
     def write_while_online(self, write: Callable[[], object]) -> None:

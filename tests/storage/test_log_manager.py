@@ -327,6 +327,16 @@ class TestDeleting:
         (log,) = started(disk)
         assert (log.topic_id, log.leader_epochs.entries) == (bytes(reversed(TOPIC_ID)), ((10, 0),))
 
+    def test_the_directory_of_a_deleted_log_is_whole(self, disk: SimulatedDisk) -> None:
+        """Kafka opens it to delete it, and complains of "Could not find offset index file" otherwise."""
+        manager = started(disk)
+        fill(manager.create(A, 0), 1)
+        manager.delete([A])
+        (name,) = (name for name in disk.list("/log") if disk.is_dir(f"/log/{name}"))
+        assert {f"{0:020}{suffix}" for suffix in (".log", ".index", ".timeindex")} <= set(
+            disk.list(f"/log/{name}")
+        )
+
     def test_what_a_crash_left_to_be_deleted_is_deleted(self, disk: SimulatedDisk) -> None:
         manager = started(disk)
         fill(manager.create(A, 0), 10)
