@@ -41,7 +41,6 @@ from storage.checkpoints import write_leader_epochs, write_partition_metadata
 from storage.descriptors import is_exhausted
 from storage.errors import LogDeleted, LogDirectoryFailed, OutOfDescriptors, StorageError
 from storage.files import Buffer, Files
-from storage.indexes import MAX_RELATIVE_OFFSET
 from storage.invariants import InvariantBroken, invariant
 from storage.leader_epochs import LeaderEpochs
 from storage.log_config import LogConfig
@@ -287,9 +286,7 @@ class UnifiedLog:
         )
         if rolls:
             self.write(run)
-            # A gap before the batch stays within the new segment, so that segments follow one another.
-            fits = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
-            self.roll(now_ms, self.log_end_offset if fits else first_offset)
+            self.roll(now_ms, first_offset)
             active, used = self.segments.active, 0
             try:
                 active.prepare()

@@ -273,6 +273,20 @@ class TestAppendingAsFollower:
         assert len(log.segments) > 2
         assert b"".join(disk.read(segment.path) for segment in log.segments) == data
 
+    def test_a_segment_that_begins_behind_a_gap_is_named_after_its_batch(self, disk: SimulatedDisk) -> None:
+        """Kafka rolls at the first offset of what it appends, and so its indexes and snapshots are named."""
+        log = new_log(disk, SMALL)
+        big = batch(b"x" * 1500)
+        log.append_as_follower(self.copied(big, batch("b"), big, at=5, gap=10), 0)
+        assert log.segments.base_offsets == [0, 27]
+        assert log.producers.latest_snapshot_offset == 27
+        for clean in (False, True):
+            if clean:
+                log.close()
+            log = reopened(log, clean=clean)
+            assert [header.base_offset for header in headers_of(log)] == [5, 16, 27]
+            assert (log.segments.base_offsets, log.log_end_offset) == ([0, 27], 28)
+
     def test_an_epoch_of_ours_in_which_nothing_was_written_gives_way(self, disk: SimulatedDisk) -> None:
         """Conformance 90."""
         log = new_log(disk, LARGE)
@@ -375,11 +389,11 @@ class TestRolling:
         copied = bytearray(batch("b")[0])
         assign(copied, 0, 2**31, 0)
         log.append_as_follower(copied, 0)
-        assert log.segments.base_offsets == [0, 1]
+        assert log.segments.base_offsets == [0, 2**31]
         far = bytearray(batch("c")[0])
         assign(far, 0, 2**33, 0)
         log.append_as_follower(far, 0)
-        assert log.segments.base_offsets == [0, 1, 2**33]
+        assert log.segments.base_offsets == [0, 2**31, 2**33]
 
     def test_on_demand_unless_there_is_nothing(self, disk: SimulatedDisk) -> None:
         log = new_log(disk, LARGE)
