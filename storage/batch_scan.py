@@ -12,7 +12,8 @@ has verified every checksum.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 
 from storage.errors import CorruptFile
 from storage.files import File
@@ -22,12 +23,17 @@ from wire.record_batch import (
     LOG_OVERHEAD,
     MAGIC,
     BatchHeader,
+    crc32c_of,
     crc_is_valid,
     crc_of,
 )
 
 LARGEST_OFFSET = (1 << 63) - 1
 _CHECKED = struct.Struct(">qi4xbI2xi")  # base offset, length, magic, crc, last offset delta
+_OTHER = struct.Struct(">8xiIbI")
+"""Length, the checksum of formats 0 and 1, magic, and where format 2 has its own."""
+_OTHER_SIZE = _OTHER.size
+_MAGIC_AT = 16
 _OFFSET_AND_MAGIC = struct.Struct(">q8xb")
 CHUNK_BYTES = 1 << 18
 """Large enough to cost few system calls, small enough for a second-level cache."""
@@ -42,6 +48,13 @@ class CorruptBatch(CorruptFile):
     def __init__(self, path: str, why: str, *, position: int) -> None:
         super().__init__(path, why, position=position)
         self.code = ErrorCode.CORRUPT_MESSAGE
+
+
+class OtherFormat(CorruptBatch):
+    """A whole batch, with a checksum that is right, of a message format that is not read here.
+
+    Nothing is damaged, so nothing may be cut off: whoever wrote it can read it.
+    """
 
 
 def batches(
@@ -60,7 +73,11 @@ def batches(
         if position + HEADER_SIZE > start + len(chunk):
             wanted = chunk_bytes if bodies or size < chunk_bytes else HEADER_SIZE
             chunk, start = _read(file, position, min(wanted, end - position)), position
-        header = header_at(file.path, chunk, position - start, position, least_offset)
+        try:
+            header = header_at(file.path, chunk, position - start, position, least_offset)
+        except CorruptBatch:
+            _refuse_other_format(file, position, end)
+            raise
         least_offset = header.next_offset
         size = header.size
         following = position + size
@@ -104,6 +121,28 @@ def header_at(
         why = f"a batch from offset {header.base_offset} to {header.last_offset}, expected {least_offset}"
         raise CorruptBatch(path, why, position=position)
     return header
+
+
+def _refuse_other_format(file: File, position: int, end: int) -> None:
+    """OtherFormat if that is what begins at `position`."""
+    prefix = file.read(position, min(_OTHER_SIZE, end - position))
+    if len(prefix) < _OTHER_SIZE:
+        return
+    length, first_crc, magic, later_crc = _OTHER.unpack(prefix)
+    following = position + LOG_OVERHEAD + length
+    if magic == MAGIC or magic < 0 or not position + _OTHER_SIZE <= following <= end:
+        return
+    crc: Callable[[bytes, int], int]
+    if magic < MAGIC:
+        begin, expected, crc = position + _MAGIC_AT, first_crc, zlib.crc32
+    else:
+        begin, expected, crc = position + _OTHER_SIZE, later_crc, crc32c_of
+    found = 0
+    for at in range(begin, following, CHUNK_BYTES):
+        found = crc(file.read(at, min(CHUNK_BYTES, following - at)), found)
+    if found == expected:
+        why = f"a batch of message format {magic} begins here, which kbroker does not read"
+        raise OtherFormat(file.path, why, position=position)
 
 
 def check_crc(path: str, data: bytes | memoryview, index: int, header: BatchHeader, position: int) -> None:

@@ -11,6 +11,8 @@ After a crash (conformance 88):
   verified; the log ends before the first that is damaged or incomplete. What follows is cut off, but nothing
   that can be read is deleted: `set_aside.py`. Indexes, aborted transactions, leader epochs and producers are
   made again from what is good, and all of it is synced.
+- A log with batches of another message format than 2 is not opened: they are whole, and nothing is cut off.
+  The segments that are to be read are looked at for that before anything is changed.
 - A segment that does not begin where the one before it ends stays: compaction leaves such gaps, and elsewhere
   what is behind a gap is no worse for it. A batch whose offset cannot be right is passed over:
   `misplaced_batches.py`.
@@ -36,7 +38,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from storage import index_repair
-from storage.batch_scan import LARGEST_OFFSET, CorruptBatch, checked_batches, header_at
+from storage.batch_scan import (
+    LARGEST_OFFSET,
+    CorruptBatch,
+    OtherFormat,
+    checked_batches,
+    header_at,
+    headers,
+)
 from storage.checkpoints import (
     LEADER_EPOCHS,
     PARTITION_METADATA,
@@ -44,7 +53,7 @@ from storage.checkpoints import (
     read_partition_metadata,
     write_partition_metadata,
 )
-from storage.errors import CorruptCheckpoint, CorruptFile, CorruptIndex
+from storage.errors import CorruptCheckpoint, CorruptFile, CorruptIndex, StorageError
 from storage.files import Files, parent
 from storage.indexes import MAX_RELATIVE_OFFSET
 from storage.leader_epochs import LeaderEpochs
@@ -132,7 +141,10 @@ def load_log(
             logger.warning("%s, after a clean shutdown; recovering the log", error)
     opening = _Opening(files, directory, config, log_start_offset, now_ms, settings)
     opening.find_segments(names)
-    log = opening.log(topic, partition, opening.recover(recovery_point or 0))
+    try:
+        log = opening.log(topic, partition, opening.recover(recovery_point or 0))
+    except OtherFormat as error:
+        raise StorageError(error.path, error.why) from error
     if recovery_point is None and log.topic_id is not None:
         write_partition_metadata(files, directory, log.topic_id)  # its maker may not have flushed it
     log.is_changed = True
@@ -228,6 +240,8 @@ class _Opening:
             return self.log_start_offset
         recovery_point = max(recovery_point, self.log_start_offset)  # below, nothing matters any more
         suspects = self.segments.since(recovery_point)
+        for segment in suspects:
+            self._refuse_other_format(segment)
         end_offset = suspects[0].base_offset
         for number, segment in enumerate(suspects, 1):
             level = logging.INFO if segment.size >= LARGE_BYTES else logging.DEBUG
@@ -288,11 +302,24 @@ class _Opening:
                 if header.base_offset >= self.producers.map_end_offset:
                     self._take_over(segment, header, batch)
                 position, end_offset = found + header.size, header.next_offset
+        except OtherFormat:
+            raise
         except CorruptBatch as error:
             logger.warning("%s; the log ends there, at offset %d", error, end_offset)
             good = error.position
         segment.mark_checked(begin, position)
         return good, end_offset
+
+    def _refuse_other_format(self, segment: LogSegment) -> None:
+        """OtherFormat where the segment begins with it, before anything is changed."""
+        try:
+            next(headers(segment.file, 0, segment.size, HEADER_SIZE), None)
+        except OtherFormat:
+            raise
+        except CorruptBatch:
+            pass  # recovery comes to it
+        finally:
+            segment.release()
 
     def _found_hole(self, offset: int) -> None:
         self.settings.repaired("gap", "left")
