@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from storage.errors import CorruptFile
 from storage.files import File
@@ -23,15 +23,13 @@ from wire.record_batch import (
     LOG_OVERHEAD,
     MAGIC,
     BatchHeader,
-    crc32c_of,
     crc_is_valid,
     crc_of,
 )
 
 LARGEST_OFFSET = (1 << 63) - 1
 _CHECKED = struct.Struct(">qi4xbI2xi")  # base offset, length, magic, crc, last offset delta
-_OTHER = struct.Struct(">8xiIbI")
-"""Length, the checksum of formats 0 and 1, magic, and where format 2 has its own."""
+_OTHER = struct.Struct(">8xiIb")  # of formats 0 and 1: length, checksum of all that follows it, magic
 _OTHER_SIZE = _OTHER.size
 _MAGIC_AT = 16
 _OFFSET_AND_MAGIC = struct.Struct(">q8xb")
@@ -51,7 +49,7 @@ class CorruptBatch(CorruptFile):
 
 
 class OtherFormat(CorruptBatch):
-    """A whole batch, with a checksum that is right, of a message format that is not read here.
+    """A whole batch, with a checksum that is right, of message format 0 or 1, which are not read here.
 
     Nothing is damaged, so nothing may be cut off: whoever wrote it can read it.
     """
@@ -128,18 +126,13 @@ def _refuse_other_format(file: File, position: int, end: int) -> None:
     prefix = file.read(position, min(_OTHER_SIZE, end - position))
     if len(prefix) < _OTHER_SIZE:
         return
-    length, first_crc, magic, later_crc = _OTHER.unpack(prefix)
+    length, expected, magic = _OTHER.unpack(prefix)
     following = position + LOG_OVERHEAD + length
-    if magic == MAGIC or magic < 0 or not position + _OTHER_SIZE <= following <= end:
+    if magic not in (0, 1) or not position + _OTHER_SIZE <= following <= end:
         return
-    crc: Callable[[bytes, int], int]
-    if magic < MAGIC:
-        begin, expected, crc = position + _MAGIC_AT, first_crc, zlib.crc32
-    else:
-        begin, expected, crc = position + _OTHER_SIZE, later_crc, crc32c_of
     found = 0
-    for at in range(begin, following, CHUNK_BYTES):
-        found = crc(file.read(at, min(CHUNK_BYTES, following - at)), found)
+    for at in range(position + _MAGIC_AT, following, CHUNK_BYTES):
+        found = zlib.crc32(file.read(at, min(CHUNK_BYTES, following - at)), found)
     if found == expected:
         why = f"a batch of message format {magic} begins here, which kbroker does not read"
         raise OtherFormat(file.path, why, position=position)

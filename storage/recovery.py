@@ -11,7 +11,7 @@ After a crash (conformance 88):
   verified; the log ends before the first that is damaged or incomplete. What follows is cut off, but nothing
   that can be read is deleted: `set_aside.py`. Indexes, aborted transactions, leader epochs and producers are
   made again from what is good, and all of it is synced.
-- A log with batches of another message format than 2 is not opened: they are whole, and nothing is cut off.
+- A log with batches of message format 0 or 1 is not opened: they are whole, and nothing is cut off.
   The segments that are to be read are looked at for that before anything is changed.
 - A segment that does not begin where the one before it ends stays: compaction leaves such gaps, and elsewhere
   what is behind a gap is no worse for it. A batch whose offset cannot be right is passed over:

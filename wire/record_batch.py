@@ -197,11 +197,6 @@ def _load_crc32c(data: Buffer, value: int = 0) -> int:
 _crc32c = _load_crc32c
 
 
-def crc32c_of(data: Buffer, value: int = 0) -> int:
-    """Of data, or of what comes after data that has the checksum `value`."""
-    return _crc32c(data, value)
-
-
 def crc_of(buffer: Buffer, position: int, size: int) -> int:
     """The CRC-32C that the batch of `size` bytes at `position` ought to carry."""
     return _crc32c(memoryview(buffer)[position + _CRC_COVERS_FROM : position + size])
