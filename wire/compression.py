@@ -40,6 +40,7 @@ _XERIAL_BLOCK_SIZE = 32 * 1024  # what snappy-java writes
 _SNAPPY_MAX_RATIO = 64 / 3
 
 _LZ4_DEFAULT_LEVEL = 9  # Kafka's number for the fast compressor; any other level means the slow one
+_LZ4_LEAST_SLOW_LEVEL = 3
 
 _ZSTD_DEFAULT_LEVEL = 3
 # The largest window that a zstd level (22) asks for by itself; Java's reader has the same bound.
@@ -257,12 +258,17 @@ def _unsnapped_block(block: memoryview, room: int) -> bytes:
 # -- lz4
 
 
+def _lz4_level(level: int | None) -> int:
+    """In the library's numbers, of which those below 3 mean the fast compressor."""
+    return 0 if level is None or level == _LZ4_DEFAULT_LEVEL else max(level, _LZ4_LEAST_SLOW_LEVEL)
+
+
 def _lz4(data: Buffer, level: int | None) -> bytes:
     from lz4 import frame
 
     compressed: bytes = frame.compress(
         data,
-        compression_level=0 if level is None or level == _LZ4_DEFAULT_LEVEL else level,
+        compression_level=_lz4_level(level),
         block_size=frame.BLOCKSIZE_MAX64KB,
         block_linked=False,
         store_size=False,
@@ -275,7 +281,7 @@ class _Lz4er:
         from lz4 import frame
 
         self._stream = frame.LZ4FrameCompressor(
-            compression_level=0 if level is None or level == _LZ4_DEFAULT_LEVEL else level,
+            compression_level=_lz4_level(level),
             block_size=frame.BLOCKSIZE_MAX64KB,
             block_linked=False,
         )

@@ -18,7 +18,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wire.compression import XERIAL_MAGIC, Codec, CompressionError, compress, decompress
+from wire.compression import XERIAL_MAGIC, Codec, CompressionError, compress, compressor, decompress
 from wire.errors import WireError
 
 MIB = 1 << 20
@@ -62,6 +62,14 @@ def test_a_higher_level_makes_it_smaller(codec: Codec, levels: tuple[int, int]) 
 
 def test_kafkas_default_level_of_lz4_is_its_fast_compressor() -> None:
     assert compress(Codec.LZ4, TEXT, 9) == compress(Codec.LZ4, TEXT)
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 8, 10])
+def test_any_other_level_of_lz4_is_the_slow_compressor(level: int) -> None:
+    """Also the lowest: the library's own numbers mean something else."""
+    assert len(compress(Codec.LZ4, TEXT, level)) < len(compress(Codec.LZ4, TEXT))
+    stream = compressor(Codec.LZ4, level)
+    assert len(stream.compress(TEXT) + stream.flush()) < len(compress(Codec.LZ4, TEXT))
 
 
 # -- formats of the wild
