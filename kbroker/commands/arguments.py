@@ -57,8 +57,23 @@ def assignment(text: str) -> tuple[str, str]:
 
 
 def positive(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return _at_least(1, text)
+
+
+def not_negative(text: str) -> int:
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} on")
+    return int(text)
+
+
+def whole_number(text: str) -> int:
+    """Also a negative one."""
+    if not (text.isascii() and text.removeprefix("-").isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 

@@ -16,7 +16,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kbroker.client.errors import ClientError
-from kbroker.commands.arguments import Verbs, connect, moment_ms, not_empty, positive, verb
+from kbroker.commands.arguments import (
+    Verbs,
+    connect,
+    moment_ms,
+    not_empty,
+    not_negative,
+    positive,
+    verb,
+    whole_number,
+)
 from kbroker.commands.record_format import formatter
 from kbroker.terminal import check_reader
 
@@ -37,11 +46,13 @@ def add_to(commands: Verbs) -> None:
     parser.add_argument("topics", metavar="TOPIC", nargs="+")
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--from-beginning", action="store_true")
-    begin.add_argument("--offset", type=int, help="of every partition; -5 is the last five records")
+    begin.add_argument("--offset", type=whole_number, help="of every partition; -5 is the last five records")
     begin.add_argument(
         "--since", type=moment_ms, metavar="TIME", help="2026-01-31T12:00, or 10m for ten minutes ago"
     )
-    parser.add_argument("--partition", type=int, action="append", help="only this one; may be repeated")
+    parser.add_argument(
+        "--partition", type=not_negative, action="append", help="only this one; may be repeated"
+    )
     parser.add_argument("--group", type=not_empty, help="be a member of this group, and commit")
     parser.add_argument("--until-end", action="store_true", help="stop where the topics end now")
     parser.add_argument("--max", type=positive, metavar="N", help="stop after so many records")

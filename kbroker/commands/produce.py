@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.client.errors import ClientError
-from kbroker.commands.arguments import Verbs, connect, verb
+from kbroker.commands.arguments import Verbs, connect, not_negative, verb
 from kbroker.terminal import Progress, print_json
 from wire.words import count
 
@@ -48,7 +48,7 @@ def add_to(commands: Verbs) -> None:
     parser.add_argument("--key", help="of every record")
     parser.add_argument("--key-separator", metavar="TEXT", help="lines are KEY, this, VALUE; \\t is a tab")
     parser.add_argument("--header", type=header, action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--partition", type=int, help="by default, the key decides")
+    parser.add_argument("--partition", type=not_negative, help="by default, the key decides")
     parser.add_argument("--compression", choices=CODECS, default="none")
     parser.add_argument("--create", action="store_true", help="create the topic if it is not there")
 

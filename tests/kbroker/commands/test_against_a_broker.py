@@ -514,3 +514,21 @@ def test_arguments_that_cannot_be_meant_give_status_2(arguments: list[str]) -> N
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["consume", "t", "--partition", "one"], "argument --partition: 'one' is not a number from 0 on"),
+        (["consume", "t", "--partition", "-1"], "argument --partition: '-1' is not a number from 0 on"),
+        (["consume", "t", "--offset", "0x5"], "argument --offset: '0x5' is not a whole number"),
+        (["produce", "t", "--partition", "1.5"], "argument --partition: '1.5' is not a number from 0 on"),
+        (["consume", "t", "--max", "many"], "argument --max: 'many' is not a number from 1 on"),
+    ],
+)
+def test_what_is_wrong_with_an_argument_is_said_in_plain_words(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert words in capsys.readouterr().err
