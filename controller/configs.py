@@ -4,7 +4,8 @@ What a key means, what a value may be, and how lists are appended to, the broker
 (`Rules`); stored is what it answers. Each change is announced in `/config/changes`, in the same transaction:
 so brokers hear of it (`controller.config_changes`).
 
-- A resource named twice in a request is refused once, with INVALID_REQUEST. So are other kinds of resources.
+- A resource named twice in a request is refused each time, with INVALID_REQUEST. So are other kinds of
+  resources.
 - The broker "" is all brokers; any other one has to be there now. A topic has to exist, a group need not.
 - `validate_only` answers what would be done, and does nothing.
 - Where a topic may have unclean leaders from now on, its partitions without a leader get one.
@@ -94,7 +95,8 @@ def _alter_each(
     resources = list(resources)
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     outcomes = []
-    for key, resource in {(one.resource_type, one.resource_name): one for one in resources}.items():
+    for resource in resources:
+        key = resource.resource_type, resource.resource_name
         code, message = ErrorCode.NONE, None
         try:
             if counts[key] > 1:

@@ -110,6 +110,7 @@ def test_each_resource_is_judged_on_its_own(world: World) -> None:
         ("a/b", ErrorCode.NONE),
         ("1", ErrorCode.NONE),
         ("2", ErrorCode.INVALID_REQUEST),
+        ("2", ErrorCode.INVALID_REQUEST),
         ("77", ErrorCode.INVALID_REQUEST),
     ]
     assert stored(world, EntityType.TOPIC, "t") == {"cleanup.policy": "delete"}
