@@ -25,7 +25,7 @@ class Compaction:
         self._cleaner = cleaner
         self._submit = submit
         self._call = call
-        self._not_before_ms = 0
+        self._found_nothing_ms: int | None = None
         self._is_stopping = False
         self._running: Cleaning | None = None
         self._has_ended = False
@@ -39,12 +39,12 @@ class Compaction:
         """Begin to clean what needs it most, if nothing is being cleaned and the pause is over."""
         if self._running is not None and self._has_ended:
             self._advance(self._running)  # the thread could not say so
-        if self.is_running or self._is_stopping or now_ms < self._not_before_ms:
+        is_resting = self._found_nothing_ms is not None and now_ms - self._found_nothing_ms < backoff_ms
+        if self.is_running or self._is_stopping or is_resting:
             return
         cleaning = self._cleaner.choose(now_ms)
-        if cleaning is None:
-            self._not_before_ms = now_ms + backoff_ms
-        else:
+        self._found_nothing_ms = now_ms if cleaning is None else None
+        if cleaning is not None:
             self._work_on(cleaning)
 
     def stop(self) -> None:

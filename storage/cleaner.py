@@ -48,27 +48,43 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DEDUPE_BUFFER_BYTES = 128 << 20
+LONGEST_SLEEP_S = 1.0
+"""Of a throttle, before it asks for the rate again."""
 """log.cleaner.dedupe.buffer.size"""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class RateLimit:
-    """A throttle: lets `bytes_per_second` pass, by the clock and the `sleep` it is given, in seconds."""
+    """A throttle: lets `bytes_per_second` pass, by the clock and the `sleep` it is given, in seconds.
+
+    The rate is asked for again and again, so that another one holds at once. What is not above 0 is no limit.
+    """
 
     def __init__(
-        self, bytes_per_second: float, clock: Callable[[], float], sleep: Callable[[float], object]
+        self,
+        bytes_per_second: Callable[[], float],
+        clock: Callable[[], float],
+        sleep: Callable[[float], object],
     ) -> None:
-        self.bytes_per_second = bytes_per_second
+        self._bytes_per_second = bytes_per_second
         self._clock = clock
         self._sleep = sleep
-        self._due = 0.0
+        self._paid_s = 0.0
+        self._owed_bytes = 0.0
 
     def __call__(self, size: int) -> None:
-        now = self._clock()
-        self._due = max(self._due, now) + size / self.bytes_per_second
-        if self._due > now:
-            self._sleep(self._due - now)
+        self._wait_s()
+        self._owed_bytes += size
+        while wait_s := self._wait_s():
+            self._sleep(min(wait_s, LONGEST_SLEEP_S))
+
+    def _wait_s(self) -> float:
+        """How long it takes to make up for what has passed, by the rate that holds now."""
+        rate, now = self._bytes_per_second(), self._clock()
+        time_s, self._paid_s = now - self._paid_s, now
+        self._owed_bytes = max(0.0, self._owed_bytes - time_s * rate) if rate > 0 else 0.0
+        return self._owed_bytes / rate if self._owed_bytes >= 1 else 0.0
 
 
 class Dirt(NamedTuple):
@@ -113,7 +129,7 @@ class LogCleaner:
         logs: Iterable[UnifiedLog],
         *,
         throttle: Callable[[int], object] = lambda size: None,
-        dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES,
+        dedupe_buffer_bytes: Callable[[], int] = lambda: DEDUPE_BUFFER_BYTES,
     ) -> None:
         """`logs` is iterated anew for every choice; each cleaning has a buffer for keys to itself."""
         self.uncleanable: WeakKeyDictionary[UnifiedLog, StorageError] = WeakKeyDictionary()
@@ -165,7 +181,7 @@ class LogCleaner:
             last_batches=_last_batches(log),
             now_ms=now_ms,
         )
-        cleaning = Cleaning(assignment, self._dedupe_buffer_bytes, self._throttle)
+        cleaning = Cleaning(assignment, self._dedupe_buffer_bytes(), self._throttle)
         by_base_offset = {segment.base_offset: segment for segment in segments}
         self._jobs[cleaning] = _Job(log, log.directory, log.generation, by_base_offset)
         logger.info(

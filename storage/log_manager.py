@@ -99,7 +99,7 @@ class LogManager:
         unique: Callable[[], str],
         settings: LogSettings = DEFAULTS,
         intervals: Intervals = INTERVALS,
-        file_delete_delay_ms: int = 60_000,
+        file_delete_delay_ms: Callable[[], int] = lambda: 60_000,
     ) -> None:
         """`config_for` a topic; `submit` to threads, `call` back from them; `unique` names, 32 hex digits."""
         self.files = files
@@ -119,7 +119,7 @@ class LogManager:
         """Logs that nobody has asked `create` for yet."""
         self._making_ahead = InThreads(submit, call)
         self._removals: list[tuple[LogDirectory, str, int | None]] = []
-        """Directories of deleted logs, and when to remove them."""
+        """Directories of deleted logs, and since when they wait."""
         self._retaining: Iterator[None] | None = None
         self._started_ms = 0
         self._last_ms: dict[str, int] = {}
@@ -500,11 +500,13 @@ class LogManager:
     def _remove_deleted(self, now_ms: int) -> None:
         self._each_log(lambda log: log.remove_deleted_files(now_ms))
         remaining: list[tuple[LogDirectory, str, int | None]] = []
-        for directory, path, due_ms in self._removals:
-            due_ms = now_ms + self._file_delete_delay_ms if due_ms is None else due_ms
+        delay_ms = self._file_delete_delay_ms()
+        for directory, path, since_ms in self._removals:
+            since_ms = now_ms if since_ms is None else since_ms
             remove = partial(self._write, directory, partial(self.files.remove_tree, path))
-            if due_ms > now_ms or (directory.offline is None and not self._try_to_submit(remove)):
-                remaining.append((directory, path, due_ms))
+            is_due = now_ms - since_ms >= delay_ms
+            if not is_due or (directory.offline is None and not self._try_to_submit(remove)):
+                remaining.append((directory, path, since_ms))
         self._removals = remaining
 
     def _flush_what_is_due(self, now_ms: int) -> None:

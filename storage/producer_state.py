@@ -18,7 +18,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -115,9 +115,9 @@ class ProducerState:
     """The producers of one log."""
 
     __slots__ = (
+        "_expiration_ms",
         "_last_snapshot_offset",
         "_open",
-        "_producer_id_expiration_ms",
         "_snapshots",
         "_unreplicated",
         "_verifications",
@@ -132,13 +132,13 @@ class ProducerState:
         files: Files,
         directory: str,
         *,
-        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        expiration_ms: Callable[[], int] = lambda: PRODUCER_ID_EXPIRATION_MS,
         verify_transactions: bool = False,
     ) -> None:
         """With `verify_transactions`, a transaction begins here only with a guard of `start_verification`."""
         self._snapshots = Snapshots(files, directory)
         self._last_snapshot_offset = 0
-        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._expiration_ms = expiration_ms
         self.verify_transactions = verify_transactions
         self._verifications: dict[int, VerificationGuard] = {}
         self.producers: dict[int, ProducerEntry] = {}
@@ -365,7 +365,7 @@ class ProducerState:
 
     def expire(self, now_ms: int) -> None:
         """Forget the producers that have been idle too long, unless in a transaction."""
-        expiration_ms = self._producer_id_expiration_ms
+        expiration_ms = self._expiration_ms()
         for entry in list(self.producers.values()):
             if entry.transaction_first_offset < 0 and now_ms - entry.last_timestamp >= expiration_ms:
                 del self.producers[entry.producer_id]

@@ -77,7 +77,7 @@ LARGE_BYTES = 100 << 20
 class LogSettings:
     """What all logs of a broker have in common."""
 
-    producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
+    producer_id_expiration_ms: Callable[[], int] = lambda: PRODUCER_ID_EXPIRATION_MS
     verify_transactions: bool = False
     jitter: Callable[[int], int] = lambda limit_ms: 0
     """Draws from [0, limit_ms)."""
@@ -180,7 +180,7 @@ class _Opening:
         self.producers = ProducerState(
             files,
             directory,
-            producer_id_expiration_ms=settings.producer_id_expiration_ms,
+            expiration_ms=settings.producer_id_expiration_ms,
             verify_transactions=settings.verify_transactions,
         )
 

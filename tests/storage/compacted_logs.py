@@ -35,7 +35,7 @@ CONFIG = LogConfig(
     delete_retention_ms=DAY_MS,
 )
 
-SETTINGS = LogSettings(producer_id_expiration_ms=1 << 60)
+SETTINGS = LogSettings(producer_id_expiration_ms=lambda: 1 << 60)
 """However far a test moves the clock."""
 
 Pair = tuple[bytes | None, bytes | None]
@@ -67,7 +67,7 @@ def reopened(log: UnifiedLog, files: Files | None = None, *, clean: bool = False
 
 
 def cleaner_of(*logs: UnifiedLog, max_keys: int = 1000, **options: object) -> LogCleaner:
-    return LogCleaner(logs[0].files, logs, dedupe_buffer_bytes=max_keys * BYTES_PER_KEY, **options)  # type: ignore[arg-type]
+    return LogCleaner(logs[0].files, logs, dedupe_buffer_bytes=lambda: max_keys * BYTES_PER_KEY, **options)  # type: ignore[arg-type]
 
 
 def clean(log: UnifiedLog, now_ms: int = START_MS, *, max_keys: int = 1000) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -134,24 +135,52 @@ def test_the_throttle_is_told_of_all_that_is_read_and_written(disk: SimulatedDis
     assert statistics.records_kept == len(all_records(writer.log))
 
 
+class Sleeper:
+    """A clock that goes on when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+        self.woken: Callable[[], object] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        self.woken()
+
+
 def test_the_rate_limit_sleeps_as_long_as_it_takes() -> None:
-    now = 0.0
-    slept: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        nonlocal now
-        slept.append(seconds)
-        now += seconds
-
-    throttle = RateLimit(1000, lambda: now, sleep)
+    sleeper = Sleeper()
+    throttle = RateLimit(lambda: 1000, lambda: sleeper.now, sleeper.sleep)
+    slept = sleeper.slept
     throttle(500)
     assert slept == [0.5]
     throttle(250)
     assert slept == [0.5, 0.25]
-    now += 10
+    sleeper.now += 10
     throttle(1000)
     assert slept[-1] == 1.0
-    assert now == pytest.approx(11.75)
+    assert sleeper.now == pytest.approx(11.75)
+
+
+def test_another_rate_holds_for_what_has_passed_already() -> None:
+    """A thread that sleeps for a day by mistake has to be woken by what mends the mistake."""
+    sleeper, rate = Sleeper(), [1.0]
+
+    def raised() -> None:
+        rate[0] = 100_000.0
+
+    sleeper.woken = raised
+    throttle = RateLimit(lambda: rate[0], lambda: sleeper.now, sleeper.sleep)
+    throttle(100_000)
+    assert sleeper.slept == [1.0]
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0])
+def test_a_rate_that_is_none_is_no_limit(rate: float) -> None:
+    sleeper = Sleeper()
+    RateLimit(lambda: rate, lambda: sleeper.now, sleeper.sleep)(1 << 40)
+    assert sleeper.slept == []
 
 
 # -- beside others
