@@ -174,8 +174,12 @@ class Broker:
             submit=self.machine.submit,
             call=self._call_from_thread,
             unique=lambda: self.machine.uuid().hex,
-            settings=LogSettings(values.producer_id_expiration_ms, jitter=self.machine.random.randrange),
+            settings=LogSettings(
+                lambda: self.settings.configuration.broker.producer_id_expiration_ms,
+                jitter=self.machine.random.randrange,
+            ),
             intervals=intervals(values),
+            file_delete_delay_ms=lambda: self.settings.configuration.topic_defaults.file_delete_delay_ms,
         )
 
     def _replica_manager(self, durability: Durability) -> ReplicaManager:
@@ -247,14 +251,16 @@ class Broker:
         return TransactionCoordinator(transaction_config(self.settings.configuration), around)
 
     def _compaction(self) -> Compaction:
-        values = self.settings.configuration.broker
-        rate = values.log_cleaner_io_max_bytes_per_second
-        limit = RateLimit(rate, self.steady_s, self.machine.sleep)
+        limit = RateLimit(
+            lambda: self.settings.configuration.broker.log_cleaner_io_max_bytes_per_second,
+            self.steady_s,
+            self.machine.sleep,
+        )
         cleaner = LogCleaner(
             self.logs.files,
             self.logs,
             throttle=limit,
-            dedupe_buffer_bytes=values.log_cleaner_dedupe_buffer_size,
+            dedupe_buffer_bytes=lambda: self.settings.configuration.broker.log_cleaner_dedupe_buffer_size,
         )
         return Compaction(cleaner, self.machine.submit, self._call_from_thread)
 

@@ -14,8 +14,8 @@ Rules:
   since some of that is secret. Type checkers see real attributes.
 - What `parse` returns is always allowed by the key; `ConfigError` names the key and what it allows.
 - A key with `no_effect` is accepted, described and documented with the reason, and nothing reads it.
-- Numbers are read as Kafka reads them: ASCII digits, no underscores, no hexadecimal, within their type. NaN
-  and infinities, which Kafka lets pass where it checks no range, are refused.
+- Numbers are read as Kafka reads them: no underscores, no hexadecimal, within their type, and around them
+  white space by Java's measure. Unlike in Kafka digits are ASCII, and NaN, Infinity and `5f` are no numbers.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ _TYPES = {
 }
 
 _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
+_JAVA_SPACE = "".join(map(chr, range(ord(" ") + 1)))
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -143,7 +144,7 @@ class Key(NamedTuple):
     def parse(self, text: str) -> Any:
         """The value that a text stands for; ConfigError if there is none, or it is not allowed."""
         try:
-            value = _PARSERS[self.type](text.strip())
+            value = _PARSERS[self.type](trimmed(text))
         except ValueError:
             raise self._refusal(text) from None
         if not self.allows(value):
@@ -154,6 +155,8 @@ class Key(NamedTuple):
         """Is a value of the right type within the key's range?"""
         if self.form:
             return re.fullmatch(self.form.pattern, self.format(value) or "") is not None
+        if self.type == ConfigType.LIST and len(value) < (self.at_least or 0):
+            return False
         if self.choices:
             return all(word in self.choices for word in (value if self.type == ConfigType.LIST else (value,)))
         if self.also is not None and value == self.also:
@@ -177,11 +180,16 @@ class Key(NamedTuple):
         if self.form:
             return self.form.meaning
         if self.choices:
-            kind = "a list of" if self.type == ConfigType.LIST else "one of"
-            return f"{kind} {', '.join(word or '(nothing)' for word in self.choices)}"
+            return f"{self._kind} {', '.join(word or '(nothing)' for word in self.choices)}"
         if self.type in _NUMBERS:
             return " ".join(filter(None, (_NUMBERS[self.type], self._range_in_words())))
-        return _ANY[self.type]
+        return _ANY[self.type] + (", not empty" if self.at_least else "")
+
+    @property
+    def _kind(self) -> str:
+        if self.type != ConfigType.LIST:
+            return "one of"
+        return "a list, not empty, of" if self.at_least else "a list of"
 
     def _range(self) -> tuple[float | None, float | None]:
         bits = _BITS.get(self.type)
@@ -221,9 +229,10 @@ def key(
     """Say what a configuration key is.
 
     `in_cluster` is the default where `zookeeper.connect` is set, if that of Kafka 3.9 is another and matters.
-    `also` is a value outside the range that is allowed. `broker` names the key that gives a topic or a group
-    its default, `coarser` those that give the same in larger units, `bounds` the keys of a broker that limit
-    what a group may choose. `flag` makes it an option of the command line.
+    `also` is a value outside the range that is allowed. A list has `at_least` so many words. `broker` names
+    the key that gives a topic or a group its default, `coarser` those that give the same in larger units,
+    `bounds` the keys of a broker that limit what a group may choose. `flag` makes it an option of the command
+    line.
     """
     return Key(
         "",
@@ -248,21 +257,27 @@ def key(
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(key,))
 def table(cls: type[T]) -> type[T]:
-    """Make a class of `key` lines a table: its instances are values, one attribute per key."""
+    """Make a class of `key` lines a table: its instances are values, one attribute per key.
+
+    A table may extend another one, whose keys then follow its own.
+    """
     notes = {name: _named(name, text, cls) for name, text in cls.__annotations__.items()}
+    keys = {note.name: note for note in notes.values()}
+    for base in cls.__bases__:
+        keys |= base.__dict__.get("__keys__", {})
     body = {
         name: value for name, value in cls.__dict__.items() if name not in _REPLACED and name not in notes
     }
     body |= {
         "__slots__": tuple(notes),
-        "__keys__": {note.name: note for note in notes.values()},
+        "__keys__": keys,
         "__init__": _init,
         "__setattr__": _refuse_to_change,
         "__delattr__": _refuse_to_change,
         "__eq__": _equal,
         "__hash__": None,
     }
-    made: type[T] = type(cls.__name__, (), body)
+    made: type[T] = type(cls.__name__, cls.__bases__, body)
     return made
 
 
@@ -304,7 +319,8 @@ def _refuse_to_change(self: Any, name: str, value: Any = None) -> None:
 def _equal(self: Any, other: Any) -> Any:
     if type(self) is not type(other):
         return NotImplemented
-    return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+    names = [note.attribute for note in type(self).__keys__.values()]
+    return all(getattr(self, name) == getattr(other, name) for name in names)
 
 
 def _boolean(text: str) -> bool:
@@ -326,8 +342,18 @@ def _decimal(text: str) -> float:
     return float(text)
 
 
+def trimmed(text: str) -> str:
+    """Without what Java's `trim` takes off: less than Python's `strip` does, and more."""
+    return text.strip(_JAVA_SPACE)
+
+
+def words_in(text: str) -> list[str]:
+    """The parts of a list, which may be empty. Around commas white space is what Java's \\s is."""
+    return [part.strip(" \t\n\x0b\f\r") for part in text.split(",")] if text else []
+
+
 def _words(text: str) -> tuple[str, ...]:
-    parts = [part.strip() for part in text.split(",")] if text else []
+    parts = words_in(text)
     if not all(parts):
         raise ValueError
     return tuple(dict.fromkeys(parts))

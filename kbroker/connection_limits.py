@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from kbroker.configuration.layers import Configuration
+from kbroker.configuration.pairs import connections_per_host
 from kbroker.incomplete_requests import IncompleteRequests
 from kbroker.log_limits import LogLimits
 from kbroker.paused_sockets import Client, clients_of
@@ -187,10 +188,9 @@ class Connections(Generic[C]):
 
     def _resolved(self, overrides: str) -> dict[str, int]:
         limits: dict[str, int] = {}
-        for pair in filter(None, (pair.strip() for pair in overrides.split(","))):
-            host, _, number = pair.rpartition(":")
+        for host, number in connections_per_host(overrides).items():
             try:
-                limits.update(dict.fromkeys(self._resolve(host.strip("[]")), int(number)))
+                limits.update(dict.fromkeys(self._resolve(host), number))
             except OSError as error:
                 logger.warning("max.connections.per.ip.overrides: %s is passed over: %s", host, error)
         return limits

@@ -3,9 +3,11 @@
 - A listener has a name of its own, which `listener.security.protocol.map` gives a protocol. Names are written
   in capitals, whatever the file says.
 - A host is a name or an address, IPv6 in brackets; without a host the listener is on every address. Port 0 is
-  a free one, and where port 0 is advertised the one that was taken is meant.
+  a free one, and where port 0 is advertised the one that was taken is meant. Listeners have ports of their
+  own, except that one on an IPv4 address and one on an IPv6 address may share theirs.
 - Each listener is told to those who came by it. What is told is in `advertised.listeners`, or else in
   `listeners`: an empty host is then this machine's name, and 0.0.0.0, which nobody can connect to, an error.
+  So should [::] be, by which clients reach their own machine; but Kafka starts, and so it is only warned of.
   A listener may be left out of `advertised.listeners`; the one of the brokers may not.
 - Listeners of a KRaft controller (`controller.listener.names`) are passed over.
 """
@@ -16,19 +18,20 @@ import errno
 import os
 import re
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from controller.state import Endpoint, SecurityProtocol
 from kbroker.config import ConfigError
 from kbroker.configuration.broker_keys import BrokerConfig
+from kbroker.configuration.pairs import pairs_in
 
 PLAINTEXT = "PLAINTEXT"
 SERVED = (SecurityProtocol.PLAINTEXT,)
 
-_LISTENER = re.compile(r"(?P<name>[\w.-]+)://(\[(?P<ipv6>[^\]\s]+)\]|(?P<host>[^:\[\]/]*)):(?P<port>\d{1,5})")
-_EVERY_ADDRESS = ("0.0.0.0", "::")
+_LISTENER = re.compile(r"(?P<name>[\w.-]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>[0-9]{1,20})")
 _EVERY_FAMILY = ("", "::")
+IPV4, IPV6 = 4, 6
 """IPv4 and IPv6, as far as there are both."""
 
 
@@ -85,6 +88,13 @@ class Listeners(NamedTuple):
         )
         return Listeners(bound, advertised, self.inter_broker)
 
+    def warnings(self) -> Iterator[str]:
+        """What whoever wrote this should look at."""
+        for endpoint in self.advertised:
+            if endpoint.host == "::":
+                what = text_of(endpoint)
+                yield f"clients are told {what}, which is their own machine; see advertised.listeners"
+
     def __str__(self) -> str:
         """HOST:PORT of the only one, or NAME://HOST:PORT of each."""
         if len(self.bound) == 1:
@@ -107,6 +117,7 @@ def _endpoints(
     key: str, texts: Iterable[str], protocols: dict[str, SecurityProtocol], ignored: set[str]
 ) -> tuple[Endpoint, ...]:
     endpoints: dict[str, Endpoint] = {}
+    places: list[tuple[str, int]] = []
     for text in texts:
         match = _LISTENER.fullmatch(text)
         if match is None:
@@ -114,20 +125,48 @@ def _endpoints(
         name, port = match["name"].upper(), int(match["port"])
         if port > 65535:
             raise ConfigError(f"{key}: {text!r}: a port is at most 65535")
+        places.append((match["host"], port))
         if name in ignored:
             continue
         if name in endpoints:
             raise ConfigError(f"{key}: there are two listeners with the name {name}")
         if name not in protocols:
             raise ConfigError(f"listener.security.protocol.map: no protocol is given for the listener {name}")
-        endpoints[name] = Endpoint(name, match["ipv6"] or match["host"], port, protocols[name])
+        endpoints[name] = Endpoint(name, match["host"], port, protocols[name])
+    if key == "listeners":
+        _check_ports(places)
     return tuple(endpoints.values())
+
+
+def _check_ports(places: Iterable[tuple[str, int]]) -> None:
+    """Two listeners share no port, but where one is on an IPv4 address and the other on an IPv6 address."""
+    hosts: dict[int, list[str]] = {}
+    for host, port in places:
+        hosts.setdefault(port, []).append(host)
+    for port, on_it in hosts.items():
+        if port and len(on_it) > 1 and sorted(map(_address_family, on_it)) != [IPV4, IPV6]:
+            raise ConfigError(
+                f"listeners: {len(on_it)} have port {port}; only two may, one on an IPv4 address, "
+                "the other on an IPv6 address"
+            )
+
+
+def _address_family(host: str) -> int:
+    for family, number in ((socket.AF_INET, IPV4), (socket.AF_INET6, IPV6)):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return number
+    return 0
 
 
 def _protocols(values: BrokerConfig) -> dict[str, SecurityProtocol]:
     protocols: dict[str, SecurityProtocol] = {}
-    for pair in values.listener_security_protocol_map.upper().split(","):
-        name, _, protocol = pair.strip().partition(":")
+    text = values.listener_security_protocol_map.upper()
+    for name, protocol in pairs_in("listener.security.protocol.map", text).items():
+        if not name:
+            raise ConfigError("listener.security.protocol.map: a listener has no name")
         if protocol not in SecurityProtocol.__members__:
             known = ", ".join(SecurityProtocol.__members__)
             raise ConfigError(
@@ -144,7 +183,7 @@ def _check_advertised(advertised: Sequence[Endpoint], bound: Sequence[Endpoint])
             raise ConfigError(
                 f"advertised.listeners: {endpoint.listener} is not in listeners, which has {_list(names)}"
             )
-        if endpoint.host in _EVERY_ADDRESS:
+        if endpoint.host == "0.0.0.0":
             raise ConfigError(
                 f"advertised.listeners: nobody can connect to {endpoint.host}; "
                 f"for {endpoint.listener} it has to name an address that clients reach"

@@ -73,7 +73,7 @@ class Settings:
             is_default = name == DEFAULT_ENTITY
             self.configuration = self.configuration.with_dynamic(
                 default=values if is_default else None, broker=None if is_default else values
-            )
+            ).without_contradictions()
             self.changed(None)
 
     def stored_of_topic(self, topic: str) -> Texts:
@@ -134,7 +134,7 @@ class Settings:
         return [
             CreatableTopicConfigs(
                 name=entry.name,
-                value=entry.value,
+                value=topic.get(entry.name, entry.value),
                 read_only=entry.read_only,
                 config_source=entry.source,
                 is_sensitive=entry.is_sensitive,
@@ -207,7 +207,7 @@ def intervals(values: BrokerConfig) -> Intervals:
 def group_config(configuration: Configuration) -> classic_group.GroupConfig:
     values = configuration.broker
     return classic_group.GroupConfig(
-        group_initial_rebalance_delay_ms=values.group_initial_rebalance_delay_ms,
+        group_initial_rebalance_delay_ms=max(0, values.group_initial_rebalance_delay_ms),
         group_max_size=values.group_max_size,
         group_min_session_timeout_ms=values.group_min_session_timeout_ms,
         group_max_session_timeout_ms=values.group_max_session_timeout_ms,

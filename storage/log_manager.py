@@ -500,12 +500,11 @@ class LogManager:
     def _remove_deleted(self, now_ms: int) -> None:
         self._each_log(lambda log: log.remove_deleted_files(now_ms))
         remaining: list[tuple[LogDirectory, str, int | None]] = []
-        delay_ms = self._file_delete_delay_ms()
+        begun_ms = now_ms - self._file_delete_delay_ms()
         for directory, path, since_ms in self._removals:
             since_ms = now_ms if since_ms is None else since_ms
             remove = partial(self._write, directory, partial(self.files.remove_tree, path))
-            is_due = now_ms - since_ms >= delay_ms
-            if not is_due or (directory.offline is None and not self._try_to_submit(remove)):
+            if since_ms > begun_ms or (directory.offline is None and not self._try_to_submit(remove)):
                 remaining.append((directory, path, since_ms))
         self._removals = remaining
 

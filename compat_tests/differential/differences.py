@@ -49,15 +49,6 @@ DIFFERENCES: list[Difference] = [
         "what was not created has no id",
     ),
     *same(
-        "create_topics",
-        ("* config twice*", "*.error_code", 0, 42),
-        ("* config twice*", "*.topic_id", "<new id>", NO_ID),
-        ("* config twice*", "*.num_partitions", 1, -1),
-        ("* config twice*", "*.replication_factor", 1, -1),
-        ("* config twice*", f"*.configs.{COUNT}", 33, 0),
-        reason="a key with two values is a mistake; Kafka takes the last",
-    ),
-    *same(
         "changes_without_time",
         ("known *", "is_known", False, True),
         ("* deleted in *", "responses.unknown.error_code", 7, 3),
@@ -236,7 +227,6 @@ DIFFERENCES: list[Difference] = [
     Difference("*", "FindCoordinator*", "error_message", TEXT, NO_TEXT, "Kafka says NONE"),
     # Configurations
     Difference("incremental_changes", "* unknown operation *", "*.error_code", -1, 42, NEVER_UNKNOWN),
-    Difference("incremental_changes", "* v1 one twice", f"*{COUNT}", 2, 1, "both have the same answer"),
     *same(
         "list_config_resources",
         ("* []", "config_resources.*", ANYTHING, ANYTHING),

@@ -33,9 +33,8 @@ from compat_tests.differential.config_steps import (
     SUBTRACT,
     TOPIC_STEPS,
 )
-from kbroker.config import CLUSTER_WIDE, PER_BROKER, READ_ONLY, Key
-from kbroker.configuration.broker_keys import BROKER_KEYS
-from kbroker.configuration.group_keys import GROUP_KEYS
+from compat_tests.differential.definitions import NEWER, OLDER, definitions
+from compat_tests.differential.test_keys_of_both_versions import READ_ONLY_HERE, RESTART
 from kbroker.configuration.layers import Configuration
 from kbroker.configuration.properties import parse_properties
 from kbroker.configuration.resources import (
@@ -47,7 +46,6 @@ from kbroker.configuration.resources import (
     TopicResource,
 )
 from kbroker.configuration.topic_keys import TOPIC_KEYS
-from tests.wire.kafka_jars import run_java, server_class_path
 from wire.errors import ErrorCode, KafkaError
 
 pytestmark = pytest.mark.slow
@@ -71,7 +69,6 @@ PROPERTIES = {
 """Beside what every ApacheKafka of ours is told."""
 
 ELR = "Kafka 4.1 and newer stores it for all brokers when a cluster is made with eligible leader replicas"
-RESTART = "changed by a restart only; no listener, file, class or secret can be set over the wire"
 ADDRESS = "only this machine, where Kafka listens on every address"
 KERNEL = "the kernel fits its buffers to the traffic"
 
@@ -82,53 +79,31 @@ DIFFERENT_BROKER_KEYS = {
     "min.insync.replicas": ELR,
     "node.id": "-1 takes a free id, as in Kafka 3.9; in Kafka 4 there must be one",
     "listeners": f"{ADDRESS}; {RESTART}",
-    "listener.security.protocol.map": RESTART,
     "log.dir": "a directory beside the caller, not one in /tmp that is gone tomorrow",
     "socket.send.buffer.bytes": KERNEL,
     "socket.receive.buffer.bytes": KERNEL,
     "socket.listen.backlog.size": "one event loop accepts connections beside everything else",
-    "metric.reporters": RESTART,
-    "principal.builder.class": RESTART,
-    "config.providers": RESTART,
-    **{
-        name: RESTART
-        for name in BROKER_KEYS
-        if name.startswith(("ssl.", "sasl.")) and name != "sasl.server.max.receive.size"
-    },
+    **{name: reason for name, reason in READ_ONLY_HERE.items() if reason == RESTART},
 }
 
-NOT_IN_KAFKA_4 = {
-    "broker.id.generation.enable",
-    "reserved.broker.max.id",
-    "zookeeper.connect",
-    "zookeeper.session.timeout.ms",
-    "zookeeper.connection.timeout.ms",
-    "zookeeper.max.in.flight.requests",
-    "zookeeper.set.acl",
-    "zookeeper.metadata.migration.enable",
-    "controlled.shutdown.max.retries",
-    "controlled.shutdown.retry.backoff.ms",
-    "leader.imbalance.per.broker.percentage",
-    "control.plane.listener.name",
-    "inter.broker.protocol.version",
-    "log.message.format.version",
-    "log.message.downconversion.enable",
-    "log.message.timestamp.difference.max.ms",
-    "offsets.commit.required.acks",
-    "auto.include.jmx.reporter",
-}
-"""Compared with Kafka 3.9."""
 
 NEVER_DESCRIBED = {
     "leader.replication.throttled.rate": "Kafka describes it only where it is set",
     "follower.replication.throttled.rate": "Kafka describes it only where it is set",
     "super.users": "Kafka describes it only where it is set",
+    "replica.alter.log.dirs.io.max.bytes.per.second": "Kafka describes it only where it is set",
 }
 
 DIFFERENT_IN_KAFKA_3 = {
     "log.message.downconversion.enable": "has no effect, so cannot be altered",
     "log.message.timestamp.difference.max.ms": "has no effect, so cannot be altered",
 }
+
+
+def only_older() -> set[str]:
+    """Keys of brokers that 4.3 has forgotten: compared with Kafka 3.9."""
+    older, newer = definitions(OLDER), definitions(NEWER)
+    return {name for table, name in older.keys() - newer.keys() if table == "broker"}
 
 
 def need(version: str) -> None:
@@ -196,132 +171,19 @@ def test_a_broker_has_keys_of_kafka(client: Client, configuration: Configuration
     assert "a.key.nobody.knows" in ours
     assert "listener.name.plaintext.max.connections" in ours
     own = {name for name in ours if name.startswith("kbroker.")}
-    assert ours.keys() - theirs.keys() == own | NOT_IN_KAFKA_4 | NEVER_DESCRIBED.keys()
+    assert ours.keys() - theirs.keys() == own | only_older() | NEVER_DESCRIBED.keys()
 
 
 def test_a_broker_has_the_keys_that_only_kafka_3_9_knows() -> None:
     need("3.9.2")
     with ApacheKafka("3.9.2") as kafka:
         client = Client(kafka.ports[0])
-        theirs = client.describe(BROKER, "1", NOT_IN_KAFKA_4)
+        names = only_older()
+        theirs = client.describe(BROKER, "1", names)
         client.close()
-        ours = described(BrokerResource(configured_like(kafka)).describe(NOT_IN_KAFKA_4))
-    assert theirs.keys() == ours.keys() == NOT_IN_KAFKA_4
+        ours = described(BrokerResource(configured_like(kafka)).describe(names))
+    assert theirs.keys() == ours.keys() == names
     assert differing(ours, theirs).keys() == DIFFERENT_IN_KAFKA_3.keys(), differing(ours, theirs)
-
-
-ONLY_OURS = "another class cannot be loaded"
-HARMFUL = "a number that Kafka takes at first, and fails on or misunderstands later"
-BY_BOUNDS = "limited by group.share.max.*, as it is in Kafka beside this"
-IN_OUR_WORDS = "the same, said by a pattern"
-UNUSED = "empty is the same as not set"
-
-DIFFERENT_RANGES = {
-    "topic": {
-        "segment.bytes": "small segments may be, as until Kafka 3.9",
-        "remote.storage.enable": "Kafka refuses it, too, but elsewhere",
-        "follower.replication.throttled.replicas": IN_OUR_WORDS,
-        "leader.replication.throttled.replicas": IN_OUR_WORDS,
-    },
-    "group": {"share.auto.offset.reset": IN_OUR_WORDS},
-    "broker": {
-        "log.segment.bytes": "small segments may be, as until Kafka 3.9",
-        "node.id": "-1 takes a free id, as in Kafka 3.9",
-        "authorizer.class.name": "a broker that would let everybody in does not start",
-        "controller.quorum.voters": UNUSED,
-        "controller.quorum.bootstrap.servers": UNUSED,
-        "group.consumer.assignors": ONLY_OURS,
-        "group.share.assignors": ONLY_OURS,
-        "replica.selector.class": ONLY_OURS,
-        "group.consumer.migration.policy": IN_OUR_WORDS,
-        "listener.security.protocol.map": "Kafka judges it later",
-        "max.connections.per.ip.overrides": "Kafka judges it later",
-        "group.share.delivery.count.limit": BY_BOUNDS,
-        "group.share.partition.max.record.locks": BY_BOUNDS,
-        "group.share.record.lock.duration.ms": BY_BOUNDS,
-        **dict.fromkeys(
-            (
-                "broker.id",
-                "default.replication.factor",
-                "group.initial.rebalance.delay.ms",
-                "log.cleaner.dedupe.buffer.size",
-                "log.cleaner.io.max.bytes.per.second",
-                "log.flush.interval.ms",
-                "log.flush.scheduler.interval.ms",
-                "log.retention.hours",
-                "log.retention.minutes",
-                "log.retention.ms",
-                "log.roll.jitter.ms",
-                "log.roll.ms",
-                "offsets.topic.compression.codec",
-                "replica.high.watermark.checkpoint.interval.ms",
-                "replica.socket.receive.buffer.bytes",
-                "socket.receive.buffer.bytes",
-                "socket.send.buffer.bytes",
-            ),
-            HARMFUL,
-        ),
-    },
-}
-"""By table: keys whose valid values are not those of Kafka."""
-
-DIFFERENT_UPDATES = {
-    name: RESTART for name in DIFFERENT_BROKER_KEYS if DIFFERENT_BROKER_KEYS[name].endswith(RESTART)
-}
-
-
-@pytest.fixture(scope="module")
-def definitions() -> list[list[str]]:
-    """What ConfigDefs.java prints."""
-    return [line.split("\t") for line in run_java(server_class_path(), str(HERE / "ConfigDefs.java"))]
-
-
-def validator(note: Key) -> str:
-    """What Kafka would print for a key like this one."""
-    if note.form:
-        return "a pattern"
-    if note.choices:
-        return "one of " + ", ".join(sorted(note.choices))
-    if note.at_least is None:
-        return "null"
-    most = "" if note.at_most is None else f",{note.at_most:.0f}"
-    return f"[{note.at_least:.0f},...{most}]" + ("" if note.also is None else f" or {note.also}")
-
-
-def printed(validator: str) -> str:
-    """What Kafka prints, with choices in order."""
-    if validator in ("", "non-null string"):
-        return "null"
-    if "..." in validator or "[" not in validator:
-        return validator
-    return "one of " + ", ".join(sorted(validator.strip("[]").split(", ")))
-
-
-@pytest.mark.parametrize(
-    ("table", "keys"), [("topic", TOPIC_KEYS), ("broker", BROKER_KEYS), ("group", GROUP_KEYS)]
-)
-def test_keys_allow_what_kafka_allows(
-    table: str, keys: Mapping[str, Key], definitions: list[list[str]]
-) -> None:
-    theirs = {row[1]: printed(row[3]) for row in definitions if row[0] == table}
-    common = keys.keys() & theirs.keys()
-    different = {
-        name: (validator(keys[name]), theirs[name])
-        for name in common
-        if validator(keys[name]) != theirs[name]
-    }
-    assert len(common) >= {"topic": 33, "broker": 230, "group": 17}[table]
-    assert different.keys() == DIFFERENT_RANGES[table].keys(), different
-
-
-def test_keys_can_be_altered_where_kafka_alters_them(definitions: list[list[str]]) -> None:
-    modes = {row[1]: row[2] for row in definitions if row[0] == "update"}
-    names = {READ_ONLY: "read-only", PER_BROKER: "per-broker", CLUSTER_WIDE: "cluster-wide"}
-    known = {row[1] for row in definitions if row[0] == "broker"} | modes.keys()
-    ours = {name: names[note.update] for name, note in BROKER_KEYS.items() if name in known}
-    theirs = {name: modes.get(name, "read-only") for name in ours}
-    different = {name for name in ours if ours[name] != theirs[name]}
-    assert different == DIFFERENT_UPDATES.keys()
 
 
 def outcome(resource: Resource, changes: Iterable[Change]) -> tuple[int, Mapping[str, str]]:

@@ -5,14 +5,12 @@ Both versions' own classes print what they have. Each default that has changed n
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
+from compat_tests.differential.definitions import NEWER, OLDER, definitions
 from kbroker.configuration.broker_keys import BROKER_KEYS
 from kbroker.configuration.layers import Configuration
 from kbroker.configuration.topic_keys import TOPIC_KEYS
-from tests.wire.kafka_jars import run_java, server_class_path
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +32,6 @@ NAMED_ALIKE = "the same, written in another way"
 
 NEWER_EVERYWHERE = {
     ("broker", "group.consumer.assignors"): CONSUMER_GROUPS,
-    ("broker", "group.consumer.migration.policy"): CONSUMER_GROUPS,
     ("broker", "group.coordinator.rebalance.protocols"): CONSUMER_GROUPS,
     ("broker", "group.share.partition.max.record.locks"): CONSUMER_GROUPS,
     ("broker", "group.coordinator.append.linger.ms"): NO_EFFECT,
@@ -53,10 +50,9 @@ OLDER_EVERYWHERE = {
 
 
 def defaults(version: str) -> dict[tuple[str, str], str | None]:
-    """By table and key; None where a value has to be given, or is null."""
-    lines = run_java(server_class_path(version), str(Path(__file__).with_name("KeyDefaults.java")))
-    rows = [line.split("\t") for line in lines]
-    return {(table, name): None if text == "null" else text for table, name, text in rows}
+    """By table and key."""
+    found = definitions(version).items()
+    return {(table, name): one.default for (table, name), one in found if table in KEYS}
 
 
 def ours(configuration: Configuration, table: str, name: str) -> str | None:
@@ -65,7 +61,7 @@ def ours(configuration: Configuration, table: str, name: str) -> str | None:
 
 
 def test_every_default_that_has_changed_is_decided_on() -> None:
-    older, newer = defaults("3.9.2"), defaults("4.3.1")
+    older, newer = defaults(OLDER), defaults(NEWER)
     changed = {key for key in older.keys() & newer.keys() if older[key] != newer[key]}
     assert changed == OLDER_IN_A_CLUSTER | NEWER_EVERYWHERE.keys() | OLDER_EVERYWHERE.keys()
     for key in OLDER_IN_A_CLUSTER:

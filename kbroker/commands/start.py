@@ -89,7 +89,7 @@ def serve(configuration: Configuration, listeners: Listeners) -> None:
     values = configuration.broker
     start_logging(values.kbroker_log_level, values.kbroker_log_format)
     logger = logging.getLogger("kbroker")
-    for warning in warnings(configuration.static):
+    for warning in (*warnings(configuration.static), *listeners.warnings()):
         logger.warning("%s", warning)
     if idle := without_effect(configuration.static):
         logger.info("keys that have no effect: %s", "; ".join(f"{key} ({idle[key]})" for key in idle))

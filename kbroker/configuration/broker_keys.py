@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from kbroker.config import (
     CLUSTER_WIDE,
-    Form,
     Key,
     boolean,
     float64,
@@ -29,7 +28,8 @@ from kbroker.config import (
     words,
 )
 from kbroker.configuration.group_keys import GROUP_DEFAULT_KEYS
-from kbroker.configuration.ignored_keys import NOT_YET, IgnoredKeys
+from kbroker.configuration.group_limits import GroupLimits
+from kbroker.configuration.ignored_keys import IGNORED_KEYS, NOT_YET
 from kbroker.configuration.topic_keys import HOUR_MS, MINUTE_MS, TOPIC_DEFAULT_KEYS
 from storage.log_config import DAY_MS, FOREVER_MS
 
@@ -37,16 +37,11 @@ MOST = (1 << 31) - 1
 """Kafka's way to say unlimited for what it counts."""
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-PROTOCOL_MAP = Form(r"(?i:[\w.-]+:\w+(,\s*[\w.-]+:\w+)*)", "a list of NAME:PROTOCOL")
-CONNECTIONS_PER_HOST = Form(r"([^,\s]+:[0-9]+(,\s*[^,\s]+:[0-9]+)*)?", "a list of HOST:NUMBER")
-MIGRATION = Form(
-    "(?i:bidirectional|upgrade|downgrade|disabled)", "one of bidirectional, upgrade, downgrade, disabled"
-)
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @table
-class BrokerConfig:
+class BrokerConfig(GroupLimits):
     """What holds for one broker."""
 
     # Who and where it is
@@ -81,8 +76,7 @@ class BrokerConfig:
     )
     listener_security_protocol_map: string = key(
         default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        form=PROTOCOL_MAP,
-        doc="The security protocol of each listener, by the listener's name.",
+        doc="The security protocol of each listener, as NAME:PROTOCOL, separated by commas.",
     )
     inter_broker_listener_name: string | None = key(
         default=None,
@@ -100,12 +94,10 @@ class BrokerConfig:
         default=100 << 20, at_least=1, doc="The largest request; a connection that announces more is closed."
     )
     socket_send_buffer_bytes: int32 = key(
-        default=-1, at_least=-1, doc="The kernel's send buffer of a connection; -1 leaves it to the kernel."
+        default=-1, doc="The kernel's send buffer of a connection; below 1, the kernel's choice."
     )
     socket_receive_buffer_bytes: int32 = key(
-        default=-1,
-        at_least=-1,
-        doc="The kernel's receive buffer of a connection; -1 leaves it to the kernel.",
+        default=-1, doc="The kernel's receive buffer of a connection; below 1, the kernel's choice."
     )
     socket_listen_backlog_size: int32 = key(
         default=1024, at_least=1, doc="How many connections may wait to be accepted."
@@ -127,7 +119,6 @@ class BrokerConfig:
     )
     max_connections_per_ip_overrides: string = key(
         default="",
-        form=CONNECTIONS_PER_HOST,
         update=CLUSTER_WIDE,
         doc="Other limits for some addresses: HOST:NUMBER, separated by commas.",
     )
@@ -167,7 +158,8 @@ class BrokerConfig:
         default=1, at_least=1, doc="Partitions of a topic that is created without a number."
     )
     default_replication_factor: int32 = key(
-        default=1, at_least=1, doc="Replicas of a topic that is created without a number."
+        default=1,
+        doc="Replicas of a topic that is created without a number; below 1, a number has to be given.",
     )
     auto_create_topics_enable: boolean = key(
         default=True, doc="Create a topic when a client that allows it asks for it."
@@ -204,11 +196,9 @@ class BrokerConfig:
         "checksum; records only where the topic asks for it. It takes less time, mostly for small records of "
         "varying size; what is malformed is then stored, and stops its consumers.",
     )
-    log_retention_hours: int32 = key(
-        default=168, at_least=1, also=-1, doc="As log.retention.ms, in hours, where it is not set."
-    )
+    log_retention_hours: int32 = key(default=168, doc="As log.retention.ms, in hours, where it is not set.")
     log_retention_minutes: int32 | None = key(
-        default=None, at_least=1, also=-1, doc="As log.retention.ms, in minutes, where it is not set."
+        default=None, doc="As log.retention.ms, in minutes, where it is not set."
     )
     log_retention_check_interval_ms: int64 = key(
         default=5 * MINUTE_MS, at_least=1, doc="How often logs are searched for segments to delete."
@@ -218,7 +208,7 @@ class BrokerConfig:
         default=0, at_least=0, doc="As log.roll.jitter.ms, in hours, where it is not set."
     )
     log_flush_scheduler_interval_ms: int64 = key(
-        default=FOREVER_MS, at_least=1, doc="As log.flush.interval.ms, where it is not set."
+        default=FOREVER_MS, doc="As log.flush.interval.ms, where it is not set."
     )
     log_flush_offset_checkpoint_interval_ms: int32 = key(
         default=60_000, at_least=0, doc="How often it is written down how far logs are flushed."
@@ -235,15 +225,14 @@ class BrokerConfig:
     )
     log_cleaner_dedupe_buffer_size: int64 = key(
         default=128 << 20,
-        at_least=1 << 20,
         update=CLUSTER_WIDE,
-        doc="The memory in which the cleaner notes the last offset of each key.",
+        doc="The memory in which the cleaner notes the last offset of each key; more than 1 MiB for each of "
+        "log.cleaner.threads, though there is one.",
     )
     log_cleaner_io_max_bytes_per_second: float64 = key(
         default=1.7976931348623157e308,
-        at_least=0,
         update=CLUSTER_WIDE,
-        doc="The most that the cleaner reads and writes in a second.",
+        doc="The most that the cleaner reads and writes in a second; 0 and less is no limit.",
     )
     producer_id_expiration_ms: int32 = key(
         default=DAY_MS,
@@ -277,7 +266,7 @@ class BrokerConfig:
         default=4_096, doc="The longest text that may be committed along with an offset."
     )
     group_initial_rebalance_delay_ms: int32 = key(
-        default=3_000, at_least=0, doc="How long an empty group waits for more members before it starts."
+        default=3_000, doc="How long an empty group waits for more members before it starts."
     )
     group_min_session_timeout_ms: int32 = key(
         default=6_000, doc="The shortest session timeout that a member of a classic group may ask for."
@@ -286,115 +275,6 @@ class BrokerConfig:
         default=1_800_000, doc="The longest session timeout that a member of a classic group may ask for."
     )
     group_max_size: int32 = key(default=MOST, at_least=1, doc="How many members a classic group may have.")
-    group_consumer_assignors: words = key(
-        default=("uniform", "range"),
-        choices=("uniform", "range"),
-        doc="How partitions are assigned; the first of these, where a member does not choose.",
-    )
-    group_consumer_migration_policy: string = key(
-        default="bidirectional",
-        form=MIGRATION,
-        doc="Which groups may change between the classic and the consumer protocol while they are in use.",
-    )
-    group_consumer_max_size: int32 = key(
-        default=MOST, at_least=1, doc="How many members a consumer group may have."
-    )
-    group_consumer_min_session_timeout_ms: int32 = key(
-        default=45_000, at_least=1, doc="The least that consumer.session.timeout.ms of a group may be."
-    )
-    group_consumer_max_session_timeout_ms: int32 = key(
-        default=60_000, at_least=1, doc="The most that consumer.session.timeout.ms of a group may be."
-    )
-    group_consumer_min_heartbeat_interval_ms: int32 = key(
-        default=5_000, at_least=1, doc="The least that consumer.heartbeat.interval.ms of a group may be."
-    )
-    group_consumer_max_heartbeat_interval_ms: int32 = key(
-        default=15_000, at_least=1, doc="The most that consumer.heartbeat.interval.ms of a group may be."
-    )
-    group_consumer_min_assignment_interval_ms: int32 = key(
-        default=0, at_least=0, doc="The least that consumer.assignment.interval.ms of a group may be."
-    )
-    group_consumer_max_assignment_interval_ms: int32 = key(
-        default=15_000, at_least=0, doc="The most that consumer.assignment.interval.ms of a group may be."
-    )
-    group_share_assignors: words = key(
-        default=("simple",), choices=("simple",), doc="How partitions are assigned in share groups."
-    )
-    group_share_max_size: int32 = key(
-        default=200, at_least=1, at_most=1_000, doc="How many members a share group may have."
-    )
-    group_share_max_share_sessions: int32 = key(
-        default=2_000, at_least=1, doc="How many share sessions are remembered."
-    )
-    group_share_min_session_timeout_ms: int32 = key(
-        default=45_000, at_least=1, doc="The least that share.session.timeout.ms of a group may be."
-    )
-    group_share_max_session_timeout_ms: int32 = key(
-        default=60_000, at_least=1, doc="The most that share.session.timeout.ms of a group may be."
-    )
-    group_share_min_heartbeat_interval_ms: int32 = key(
-        default=5_000, at_least=1, doc="The least that share.heartbeat.interval.ms of a group may be."
-    )
-    group_share_max_heartbeat_interval_ms: int32 = key(
-        default=15_000, at_least=1, doc="The most that share.heartbeat.interval.ms of a group may be."
-    )
-    group_share_min_assignment_interval_ms: int32 = key(
-        default=0, at_least=0, doc="The least that share.assignment.interval.ms of a group may be."
-    )
-    group_share_max_assignment_interval_ms: int32 = key(
-        default=15_000, at_least=0, doc="The most that share.assignment.interval.ms of a group may be."
-    )
-    group_share_min_record_lock_duration_ms: int32 = key(
-        default=15_000,
-        at_least=1_000,
-        at_most=30_000,
-        doc="The least that share.record.lock.duration.ms of a group may be.",
-    )
-    group_share_max_record_lock_duration_ms: int32 = key(
-        default=60_000,
-        at_least=30_000,
-        at_most=HOUR_MS,
-        doc="The most that share.record.lock.duration.ms of a group may be.",
-    )
-    group_share_min_delivery_count_limit: int32 = key(
-        default=2, at_least=2, at_most=5, doc="The least that share.delivery.count.limit of a group may be."
-    )
-    group_share_max_delivery_count_limit: int32 = key(
-        default=10, at_least=5, at_most=25, doc="The most that share.delivery.count.limit of a group may be."
-    )
-    group_share_min_partition_max_record_locks: int32 = key(
-        default=100,
-        at_least=100,
-        at_most=2_000,
-        doc="The least that share.partition.max.record.locks of a group may be.",
-    )
-    group_share_max_partition_max_record_locks: int32 = key(
-        default=4_000,
-        at_least=2_000,
-        at_most=10_000,
-        doc="The most that share.partition.max.record.locks of a group may be.",
-    )
-    share_coordinator_state_topic_num_partitions: int32 = key(
-        default=50, at_least=1, doc="Partitions of __share_group_state; never to be changed later."
-    )
-    share_coordinator_state_topic_replication_factor: int16 = key(
-        default=3, at_least=1, doc="Replicas of __share_group_state. A broker without a cluster keeps one."
-    )
-    share_coordinator_state_topic_min_isr: int16 = key(
-        default=2, at_least=1, doc="min.insync.replicas of __share_group_state."
-    )
-    share_coordinator_state_topic_segment_bytes: int32 = key(
-        default=100 << 20, at_least=1, doc="segment.bytes of __share_group_state."
-    )
-    share_coordinator_snapshot_update_records_per_snapshot: int32 = key(
-        default=500,
-        at_least=0,
-        at_most=500,
-        doc="How many changes of a share partition's state are written between two whole ones.",
-    )
-    share_coordinator_write_timeout_ms: int32 = key(
-        default=5_000, at_least=1, doc="How long a write waits for the replicas of __share_group_state."
-    )
 
     # Transactions
     transaction_state_log_num_partitions: int32 = key(
@@ -451,7 +331,7 @@ class BrokerConfig:
         default=1_000, at_least=0, doc="How long a follower rests after a fetch that failed."
     )
     replica_high_watermark_checkpoint_interval_ms: int64 = key(
-        default=5_000, at_least=1, doc="How often high watermarks are written down."
+        default=5_000, doc="How often high watermarks are written down."
     )
     replica_socket_timeout_ms: int32 = key(
         default=30_000, doc="How long a follower waits for a reply before it connects again."
@@ -501,10 +381,10 @@ class BrokerConfig:
         default=True, doc="Hand over leadership before stopping, so that clients notice nothing."
     )
     controlled_shutdown_max_retries: int32 = key(
-        default=3, at_least=0, doc="How often that is tried, the first time included."
+        default=3, doc="How often that is tried, the first time included."
     )
     controlled_shutdown_retry_backoff_ms: int64 = key(
-        default=5_000, at_least=0, doc="How long to wait before it is tried again."
+        default=5_000, doc="How long to wait before it is tried again."
     )
     controller_socket_timeout_ms: int32 = key(
         default=30_000, doc="How long the controller waits for a broker's reply before it connects again."
@@ -517,7 +397,6 @@ class BrokerConfig:
     )
     leader_imbalance_per_broker_percentage: int32 = key(
         default=10,
-        at_least=0,
         doc="It is due where more of a broker's partitions than this are led by others.",
     )
     kbroker_replica_recovery_delay_ms: int64 = key(
@@ -580,7 +459,7 @@ BROKER_KEYS = {
     **{name: note._replace(no_effect=NOT_YET.get(name, "")) for name, note in keys_of(BrokerConfig).items()},
     **TOPIC_DEFAULT_KEYS,
     **GROUP_DEFAULT_KEYS,
-    **keys_of(IgnoredKeys),
+    **IGNORED_KEYS,
 }
 
 OF_A_LISTENER = "listener.name."

@@ -13,6 +13,8 @@ from kbroker.config import Key, Update, keys_of
 from kbroker.configuration.broker_keys import BROKER_KEYS, BrokerConfig
 from kbroker.configuration.group_keys import GROUP_KEYS
 from kbroker.configuration.ignored_keys import IgnoredKeys
+from kbroker.configuration.security_keys import SecurityKeys
+from kbroker.configuration.tiered_storage_keys import TieredStorageKeys
 from kbroker.configuration.topic_keys import TOPIC_KEYS
 
 INTRODUCTION = """\
@@ -69,8 +71,18 @@ def document() -> str:
         ),
         (
             "Brokers: accepted, without effect",
-            "A `server.properties` of Kafka's may have these.",
+            "A `server.properties` of Kafka's may have these; more follow below.",
             _ignored_table(keys_of(IgnoredKeys).values()),
+        ),
+        (
+            "Brokers: security, without effect",
+            "Everybody may connect, and do everything.",
+            _ignored_table(keys_of(SecurityKeys).values()),
+        ),
+        (
+            "Brokers: tiered storage, without effect",
+            "Everything is local.",
+            _ignored_table(keys_of(TieredStorageKeys).values()),
         ),
     )
     parts = [INTRODUCTION]

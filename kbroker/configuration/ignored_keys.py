@@ -3,7 +3,8 @@
 They are described to clients as Kafka describes them, and a broker that is given one says at its start that
 it has no effect. Where doing nothing would be dangerous, only the harmless value is accepted.
 
-Whoever makes one of them do something moves its line to `broker_keys`.
+Those of security and of tiered storage have files of their own. Whoever makes a key do something moves its
+line to `broker_keys`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 
 from kbroker.config import (
     CLUSTER_WIDE,
+    Form,
     boolean,
     class_name,
     float64,
@@ -19,19 +21,24 @@ from kbroker.config import (
     int32,
     int64,
     key,
-    password,
+    keys_of,
     string,
     table,
     words,
 )
+from kbroker.configuration.security_keys import NO_PLUGINS, SecurityKeys
+from kbroker.configuration.tiered_storage_keys import TieredStorageKeys
 
 HOUR_MS = 3_600_000
+VERSION = Form(
+    r"(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)|1\.[01]|2\.[0-8]|3\.[0-9]|4\.0)([-.].+)?",
+    "a version of Kafka to 4.0",
+)
 NO_KRAFT = "there is no KRaft quorum; the controller works with ZooKeeper, or alone"
 ONE_LOOP = "one event loop does all of this"
 NO_PURGATORY = "parked requests are removed when they are answered"
 NO_JVM = "there is no JVM; kbroker.metrics.listener gives metrics to Prometheus"
-NO_PLUGINS = "there are no plug-ins"
-ONLY_PLAINTEXT = "only PLAINTEXT listeners are served"
+NO_MOVES = "replicas are not moved between directories"
 NO_TELEMETRY = "clients are not asked for their metrics"
 NEVER_CONVERTED = "records are neither stored nor served in older formats"
 KAFKA_3_9 = "brokers speak as those of Kafka 3.9 do"
@@ -42,6 +49,10 @@ def _not_yet() -> Iterator[tuple[str, str]]:
         (
             "the new consumer protocol is not served",
             "group.consumer.assignors group.consumer.migration.policy group.consumer.max.size",
+        ),
+        (
+            "groups of the streams protocol are not served",
+            "group.streams.max.size",
         ),
         (
             "share groups are not served",
@@ -151,6 +162,29 @@ class IgnoredKeys:
     log_dir_failure_timeout_ms: int64 = key(
         default=30_000, at_least=1, no_effect=NO_KRAFT, doc="How long a lost directory may go unreported."
     )
+    controller_quorum_auto_join_enable: boolean = key(
+        default=False, no_effect=NO_KRAFT, doc="A new controller joins the quorum by itself."
+    )
+    controller_quorum_fetch_max_bytes: int32 = key(
+        default=1 << 20,
+        at_least=1,
+        no_effect=NO_KRAFT,
+        doc="The most that a member of the quorum fetches at a time.",
+    )
+    controller_quorum_fetch_snapshot_max_bytes: int32 = key(
+        default=1 << 20,
+        at_least=1,
+        no_effect=NO_KRAFT,
+        doc="The most that it fetches of a snapshot at a time.",
+    )
+    alter_config_policy_kraft_compatibility_enable: boolean = key(
+        default=False, no_effect=NO_KRAFT, doc="Show alter.config.policy.class.name what KRaft shows it."
+    )
+    eligible_leader_replicas_enable: boolean = key(
+        default=False,
+        no_effect=NO_KRAFT,
+        doc="Remember replicas that may lead although they are not in sync.",
+    )
 
     # Clusters of older versions
     control_plane_listener_name: string | None = key(
@@ -159,10 +193,13 @@ class IgnoredKeys:
         doc="A listener for the controller's requests alone.",
     )
     inter_broker_protocol_version: string = key(
-        default="3.9-IV0", no_effect=KAFKA_3_9, doc="The version that brokers speak with one another."
+        form=VERSION,
+        default="3.9-IV0",
+        no_effect=KAFKA_3_9,
+        doc="The version that brokers speak with one another.",
     )
     log_message_format_version: string = key(
-        default="3.0-IV1", no_effect=NEVER_CONVERTED, doc="The version of stored records."
+        form=VERSION, default="3.0-IV1", no_effect=NEVER_CONVERTED, doc="The version of stored records."
     )
     log_message_downconversion_enable: boolean = key(
         default=True, no_effect=NEVER_CONVERTED, doc="Convert records for clients that know older formats."
@@ -225,7 +262,6 @@ class IgnoredKeys:
     )
     replica_socket_receive_buffer_bytes: int32 = key(
         default=65_536,
-        at_least=-1,
         no_effect="the kernel fits its buffers to the traffic",
         doc="The kernel's receive buffer of a connection to a leader.",
     )
@@ -286,6 +322,7 @@ class IgnoredKeys:
         default=1_000, no_effect=NO_PURGATORY, doc="When to forget answered share fetches."
     )
     group_coordinator_rebalance_protocols: words = key(
+        at_least=1,
         default=("classic", "consumer", "streams"),
         choices=("consumer", "classic", "share", "streams"),
         no_effect="groups may use every protocol that the broker's API versions offer",
@@ -317,8 +354,54 @@ class IgnoredKeys:
         no_effect="transactions always time out",
         doc="Let producers keep a transaction open without limit.",
     )
-    remote_log_storage_system_enable: boolean = key(
-        default=False, no_effect="there is no tiered storage", doc="Allow remote storage."
+    cordoned_log_dirs: words = key(
+        default=(),
+        no_effect="log.dirs is all there is to choose from",
+        doc="Data directories that get no new replicas.",
+    )
+    group_coordinator_cached_buffer_max_bytes: int32 = key(
+        default=1_048_588,
+        at_least=524288,
+        update=CLUSTER_WIDE,
+        no_effect=ONE_LOOP,
+        doc="How large the coordinator's buffers may stay.",
+    )
+    share_coordinator_cached_buffer_max_bytes: int32 = key(
+        default=1_048_588,
+        at_least=524288,
+        update=CLUSTER_WIDE,
+        no_effect=ONE_LOOP,
+        doc="How large the coordinator's buffers may stay.",
+    )
+    share_coordinator_state_topic_compression_codec: int32 = key(
+        default=0,
+        at_least=0,
+        at_most=4,
+        no_effect="share groups are not served yet",
+        doc="The codec of __share_group_state, by its number in Kafka.",
+    )
+    group_share_max_groups: int16 = key(
+        default=10,
+        at_least=1,
+        at_most=100,
+        no_effect="share groups are not served yet",
+        doc="How many share groups there may be.",
+    )
+    alter_log_dirs_replication_quota_window_num: int32 = key(
+        default=11,
+        at_least=1,
+        no_effect=NO_MOVES,
+        doc="Over how many windows the rate of moves between directories is taken.",
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int32 = key(
+        default=1, at_least=1, no_effect=NO_MOVES, doc="How long such a window is."
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int64 = key(
+        default=(1 << 63) - 1,
+        at_least=0,
+        update=CLUSTER_WIDE,
+        no_effect=NO_MOVES,
+        doc="Bytes a second that moves between directories may take.",
     )
 
     # Plug-ins
@@ -351,76 +434,5 @@ class IgnoredKeys:
         default=1 << 20, at_least=1, no_effect=NO_TELEMETRY, doc="The most that a client may report."
     )
 
-    # Security
-    authorizer_class_name: string = key(
-        default="",
-        choices=("",),
-        no_effect="everybody may do everything; a broker that is told otherwise does not start",
-        doc="Decides who may do what.",
-    )
-    super_users: string = key(
-        default="", no_effect="everybody may do everything", doc="Who may do everything."
-    )
-    principal_builder_class: class_name = key(
-        default="org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        no_effect=NO_PLUGINS,
-        doc="Says who a client is.",
-    )
-    connections_max_reauth_ms: int64 = key(
-        default=0, no_effect=ONLY_PLAINTEXT, doc="How long a login lasts; 0 is for ever."
-    )
-    connection_failed_authentication_delay_ms: int32 = key(
-        default=100, at_least=0, no_effect=ONLY_PLAINTEXT, doc="How long a failed login waits for its reply."
-    )
-    sasl_enabled_mechanisms: words = key(
-        default=("GSSAPI",), no_effect=ONLY_PLAINTEXT, doc="How clients may log in."
-    )
-    sasl_mechanism_inter_broker_protocol: string = key(
-        default="GSSAPI", no_effect=ONLY_PLAINTEXT, doc="How brokers log in to one another."
-    )
-    sasl_jaas_config: password | None = key(
-        default=None, no_effect=ONLY_PLAINTEXT, doc="Users and passwords of a listener."
-    )
-    sasl_server_max_receive_size: int32 = key(
-        default=512 << 10, no_effect=ONLY_PLAINTEXT, doc="The largest step of a login."
-    )
-    ssl_client_auth: string = key(
-        default="none",
-        choices=("required", "requested", "none"),
-        no_effect=ONLY_PLAINTEXT,
-        doc="Whether clients must show a certificate.",
-    )
-    ssl_enabled_protocols: words = key(
-        default=("TLSv1.2", "TLSv1.3"), no_effect=ONLY_PLAINTEXT, doc="Versions of TLS that clients may use."
-    )
-    ssl_protocol: string = key(default="TLSv1.3", no_effect=ONLY_PLAINTEXT, doc="The version of TLS.")
-    ssl_cipher_suites: words = key(default=(), no_effect=ONLY_PLAINTEXT, doc="Its ciphers.")
-    ssl_endpoint_identification_algorithm: string = key(
-        default="https", no_effect=ONLY_PLAINTEXT, doc="How another broker's certificate is checked."
-    )
-    ssl_key_password: password | None = key(
-        default=None, no_effect=ONLY_PLAINTEXT, doc="The password of the private key."
-    )
-    ssl_keystore_location: string | None = key(
-        default=None, no_effect=ONLY_PLAINTEXT, doc="The file with the certificate and its key."
-    )
-    ssl_keystore_password: password | None = key(
-        default=None, no_effect=ONLY_PLAINTEXT, doc="The password of that file."
-    )
-    ssl_keystore_type: string = key(default="JKS", no_effect=ONLY_PLAINTEXT, doc="The format of that file.")
-    ssl_keystore_key: password | None = key(
-        default=None, no_effect=ONLY_PLAINTEXT, doc="The private key itself, as PEM."
-    )
-    ssl_keystore_certificate_chain: password | None = key(
-        default=None, no_effect=ONLY_PLAINTEXT, doc="The certificate itself, as PEM."
-    )
-    ssl_truststore_location: string | None = key(
-        default=None, no_effect=ONLY_PLAINTEXT, doc="The file with the certificates that are trusted."
-    )
-    ssl_truststore_password: password | None = key(
-        default=None, no_effect=ONLY_PLAINTEXT, doc="The password of that file."
-    )
-    ssl_truststore_type: string = key(default="JKS", no_effect=ONLY_PLAINTEXT, doc="The format of that file.")
-    ssl_truststore_certificates: password | None = key(
-        default=None, no_effect=ONLY_PLAINTEXT, doc="Those certificates themselves, as PEM."
-    )
+
+IGNORED_KEYS = {**keys_of(IgnoredKeys), **keys_of(TieredStorageKeys), **keys_of(SecurityKeys)}

@@ -16,9 +16,10 @@ Rules:
   TopicConfig asks again then.
 - Static values that cannot be used, alone or together, are a ConfigError before anything starts. A stored one
   (dynamic, of a topic, of a group) must not stop a broker: it may come from another version, or from a tool
-  that wrote past all checks. If it cannot be parsed, or its key cannot be altered, it is logged and counts as
-  not set.
-- In one layer a finer unit comes before a coarser one: log.retention.ms before .minutes before .hours.
+  that wrote past all checks. If it cannot be parsed, its key cannot be altered, or it contradicts other
+  values, it is logged and counts as not set.
+- In one layer a finer unit comes before a coarser one: log.retention.ms before .minutes before .hours. Every
+  negative retention time is -1.
 - node.id and broker.id are two names for one thing. Either gives both.
 - Unknown keys are kept and described (without their value, which may be secret), and mean nothing.
 """
@@ -26,12 +27,18 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kbroker.config import READ_ONLY, ConfigError, ConfigSource, Key, keys_of, replace
-from kbroker.configuration.broker_keys import BROKER_KEYS, OF_A_LISTENER, BrokerConfig, find_broker_key
-from kbroker.configuration.checks import bounds_of, check_broker
+from kbroker.config import READ_ONLY, ConfigError, ConfigSource, Key, keys_of, replace, trimmed
+from kbroker.configuration.broker_keys import (
+    BROKER_KEYS,
+    OF_A_LISTENER,
+    BrokerConfig,
+    find_broker_key,
+    without_listener,
+)
+from kbroker.configuration.checks import bounds_of, check_broker, check_topic
 from kbroker.configuration.group_keys import GROUP_KEYS, GroupConfig
 from kbroker.configuration.topic_keys import TOPIC_KEYS, TopicConfig
 
@@ -41,6 +48,10 @@ Texts = Mapping[str, str]
 """What was set in one layer: Kafka's names, and values as they were written."""
 
 NOTHING: Texts = {}
+
+_BROKER, _DEFAULT = "broker", "default"
+RETENTION = "log.retention.ms"
+FOREVER = -1
 
 UNITS = tuple(
     (name, *(one.name for one in note.coarser)) for name, note in BROKER_KEYS.items() if note.coarser
@@ -69,7 +80,7 @@ class Configuration:
         self, static: Texts = NOTHING, *, dynamic_broker: Texts = NOTHING, dynamic_default: Texts = NOTHING
     ) -> None:
         self.static = _with_both_ids(static)
-        self._is_clustered = bool(static.get("zookeeper.connect", "").strip())
+        self._is_clustered = bool(trimmed(static.get("zookeeper.connect", "")))
         for name, text in self.static.items():
             if found := find_broker_key(name):
                 found.parse(text)
@@ -86,10 +97,46 @@ class Configuration:
         self.group_defaults = GroupConfig(**self._defaults(GROUP_KEYS))
         if not dynamic_broker and not dynamic_default:
             self.check()
+            check_topic(self.topic_defaults)
 
     def check(self) -> None:
         """ConfigError if values contradict one another."""
-        check_broker(self.broker, self.topic_defaults, self.group_defaults)
+        check_broker(self)
+
+    def without_contradictions(self) -> Configuration:
+        """What holds: each stored value that contradicts others is logged, and does not count."""
+        try:
+            self.check()
+        except ConfigError:
+            return self._of_what_fits_together()
+        return self
+
+    def _of_what_fits_together(self) -> Configuration:
+        fitting, has_grown = Configuration(self.static), True
+        left = {(_DEFAULT, name): text for name, text in self.dynamic_default.items()}
+        left |= {(_BROKER, name): text for name, text in self.dynamic_broker.items()}
+        reasons: dict[tuple[str, str], ConfigError] = {}
+        while has_grown:
+            has_grown = False
+            for (layer, name), text in list(left.items()):
+                try:
+                    fitting = fitting._with(layer, name, text)
+                except ConfigError as error:
+                    reasons[layer, name] = error
+                else:
+                    del left[layer, name]
+                    has_grown = True
+        for place in left:
+            logger.error("ignoring what is stored for brokers: %s", reasons[place])
+        fitting.dynamic_broker, fitting.dynamic_default = self.dynamic_broker, self.dynamic_default
+        return fitting
+
+    def _with(self, layer: str, name: str, text: str) -> Configuration:
+        """With one more value, if it contradicts none."""
+        stored = self.dynamic_default if layer == _DEFAULT else self.dynamic_broker
+        made = self.with_dynamic(**{layer: {**stored, name: text}})
+        made.check()
+        return made
 
     def with_dynamic(self, *, broker: Texts | None = None, default: Texts | None = None) -> Configuration:
         """The same, with other values stored for this broker, or for all brokers."""
@@ -130,6 +177,13 @@ class Configuration:
         """What a key is worth that is set nowhere."""
         return note.in_cluster if self._is_clustered and note.in_cluster is not None else note.default
 
+    def value(self, name: str) -> Any:
+        """What holds for a broker's key, also for one without effect, or of a single listener."""
+        base = without_listener(name)
+        text, note = self.text(name), BROKER_KEYS[base]
+        text = self.text(base) if text is None else text
+        return self.default(note) if text is None else note.parse(text)
+
     def text(self, name: str) -> str | None:
         """What was set for a broker's key in the strongest layer."""
         return next((layer[name] for _, layer in self.layers if name in layer), None)
@@ -146,7 +200,9 @@ class Configuration:
             for name, factor in ((broker_name, 1), *note.coarser):
                 if name in layer:
                     value = BROKER_KEYS[name].parse(layer[name])
-                    return value if factor == 1 or value < 0 else value * factor
+                    if broker_name == RETENTION and value < 0:
+                        return FOREVER
+                    return value if factor == 1 else value * factor
         return note.in_cluster if self._is_clustered else None
 
 
@@ -161,9 +217,15 @@ def overriding(weaker: Texts, stronger: Texts) -> dict[str, str]:
 
 def warnings(static: Texts) -> Iterator[str]:
     """What whoever wrote this should look at: keys that are unknown."""
+    for name, hint in unknown_keys(static):
+        yield f"unknown key {name}: it is kept, and has no effect{hint}"
+
+
+def unknown_keys(static: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """And what may be meant, if there is anything."""
     for name in static:
         if find_broker_key(name) is None:
-            yield f"unknown key {name}: it is kept, and has no effect{_hint(name)}"
+            yield name, _hint(name)
 
 
 def without_effect(static: Texts) -> dict[str, str]:
@@ -185,7 +247,7 @@ def _hint(name: str) -> str:
 
 
 def _with_both_ids(static: Texts) -> Texts:
-    ids = {static[name].strip() for name in ("node.id", "broker.id") if name in static}
+    ids = {trimmed(static[name]) for name in ("node.id", "broker.id") if name in static}
     if len(ids) > 1:
         raise ConfigError(
             f"node.id={static['node.id']} and broker.id={static['broker.id']} contradict each other"

@@ -10,11 +10,13 @@ Kafka 4.3, and nothing of the request is done:
 
 - Topics and groups: an unknown key or a bad value is INVALID_CONFIG. Brokers: a bad value, a key that cannot
   be altered, or not for all brokers at once, is INVALID_REQUEST; unknown keys are stored, and mean nothing.
-- A key twice, a null value, an unknown operation: INVALID_REQUEST (in CreateTopics a null is INVALID_CONFIG).
+- A key twice, a null value, an unknown operation: INVALID_REQUEST. In CreateTopics a null is INVALID_CONFIG,
+  of a key that is given twice the last value counts, and what is given is stored as it is written.
 - No keys at all is fine. So is deleting what is not set, even what is not known.
 - APPEND and SUBTRACT are for lists. They start from what is stored, or else from the table's default and not
   from the broker's, and always store the outcome. Appending what is there and subtracting what is not changes
-  nothing; subtracting everything leaves an empty list. Unlike in Kafka, a space after a comma does not count.
+  nothing; subtracting everything leaves an empty list. Nothing is one word, empty, which no list may have; a
+  comma after the last word is none. Unlike in Kafka, a space after a comma does not count.
 - What is stored already and not touched by a request is not judged again: another version may have put it
   there.
 """
@@ -25,9 +27,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from enum import IntEnum
 
-from kbroker.config import PER_BROKER, READ_ONLY, ConfigError, ConfigType, Key
-from kbroker.configuration.broker_keys import find_broker_key
-from kbroker.configuration.checks import check_bounds, check_group, check_topic
+from kbroker.config import PER_BROKER, READ_ONLY, ConfigError, ConfigType, Key, trimmed, words_in
+from kbroker.configuration.broker_keys import find_broker_key, without_listener
+from kbroker.configuration.checks import check_bounds, check_change, check_group, check_topic
 from kbroker.configuration.describing import (
     Entry,
     describe_all_brokers,
@@ -49,6 +51,9 @@ class Operation(IntEnum):
     APPEND = 2
     SUBTRACT = 3
 
+
+OF_LISTENERS_EVERYWHERE = ("max.connections", "max.connection.creation.rate", "num.network.threads")
+"""What can be altered for a listener of all brokers; anything else of a listener for one broker at a time."""
 
 Change = tuple[str, int, str | None]
 """A key, an operation, a value."""
@@ -112,7 +117,7 @@ class Resource(ABC):
             case Operation.DELETE:
                 return None
             case Operation.APPEND | Operation.SUBTRACT:
-                words, given = self._list(name), dict.fromkeys(_words(_given(name, value)))
+                words, given = self._list(name), dict.fromkeys(_parts(_given(name, value)))
                 if operation == Operation.SUBTRACT:
                     return ",".join(word for word in words if word not in given)
                 return ",".join(dict.fromkeys((*words, *given)))
@@ -121,14 +126,14 @@ class Resource(ABC):
     def _set(self, name: str, value: str | None) -> str:
         """A value as it is stored: lists in one form, the others as they were written."""
         text, note = _given(name, value), self.find(name)
-        return ",".join(_words(text)) if note and note.type == ConfigType.LIST else text.strip()
+        return ",".join(words_in(trimmed(text))) if note and note.type == ConfigType.LIST else trimmed(text)
 
     def _list(self, name: str) -> list[str]:
         """The words to which a change is to be applied."""
         note = self.find(name)
         if note is None or note.type != ConfigType.LIST:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list: nothing to append or subtract")
-        return _words(self.stored.get(name, note.format(note.default) or ""))
+        return words_in(self.stored.get(name, note.format(note.default) or ""))
 
 
 class TopicResource(Resource):
@@ -144,14 +149,16 @@ class TopicResource(Resource):
 
     def check(self, texts: Texts, touched: Texts) -> None:
         _parse(self, touched, "topic")
-        check_topic(self.configuration.topic(texts))
+        if texts:  # a topic that asks for nothing is not to blame for what brokers say
+            check_topic(self.configuration.topic(texts))
 
     def create(self, settings: Iterable[Setting]) -> dict[str, str]:
         """What is to be stored for a new topic; KafkaError INVALID_CONFIG for whatever is wrong."""
         settings = list(settings)
+        texts = {name: value for name, value in settings if value is not None}
         if nulls := [name for name, value in settings if value is None]:
             raise KafkaError(self.refusal, f"a topic's key needs a value: {', '.join(nulls)}")
-        return self.replace(settings)
+        return self._checked(texts, texts)
 
 
 class GroupResource(Resource):
@@ -190,7 +197,11 @@ class BrokerResource(Resource):
 
     def check(self, texts: Texts, touched: Texts) -> None:
         _check_alterable(touched)
-        self.configuration.with_dynamic(broker=texts).check()
+        self._check_change(self.configuration.with_dynamic(broker=texts))
+
+    def _check_change(self, changed: Configuration) -> None:
+        changed.check()
+        check_change(self.configuration, changed)
 
 
 class AllBrokersResource(BrokerResource):
@@ -207,9 +218,21 @@ class AllBrokersResource(BrokerResource):
 
     def check(self, texts: Texts, touched: Texts) -> None:
         _check_alterable(touched)
-        if single := [name for name in touched if (note := self.find(name)) and note.update == PER_BROKER]:
+        if single := [name for name in touched if _is_of_one_broker(name)]:
             raise ConfigError(f"can only be altered for one broker at a time: {', '.join(single)}")
-        self.configuration.with_dynamic(default=texts).check()
+        self._check_change(self.configuration.with_dynamic(default=texts))
+
+
+def _is_of_one_broker(name: str) -> bool:
+    if name != without_listener(name):
+        return without_listener(name) not in OF_LISTENERS_EVERYWHERE
+    note = find_broker_key(name)
+    return note is not None and note.update == PER_BROKER
+
+
+def _parts(text: str) -> list[str]:
+    """What is to be appended or subtracted."""
+    return words_in(text.rstrip(",")) if "," in text else [trimmed(text)]
 
 
 def _refuse_repetitions(names: list[str]) -> None:
@@ -221,10 +244,6 @@ def _given(name: str, value: str | None) -> str:
     if value is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} needs a value")
     return value
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",")] if text else []
 
 
 def _parse(resource: Resource, texts: Texts, kind: str) -> None:

@@ -24,13 +24,13 @@ from kbroker.config import (
     table,
     words,
 )
+from kbroker.configuration.tiered_storage_keys import NO_TIERS
 from storage.log_config import DAY_MS, FOREVER_MS, LogConfig
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 WEEK_MS = 7 * DAY_MS
 
-NO_TIERS = "there is no tiered storage; everything is local"
 THROTTLED_REPLICAS = Form(r"\*|([0-9]+:[0-9]+(,[0-9]+:[0-9]+)*)?", "a list of PARTITION:BROKER, or *")
 
 
@@ -266,10 +266,14 @@ TOPIC_KEYS = keys_of(TopicConfig)
 
 
 def _for_topics_without(topic_key: Key, name: str) -> Key:
-    """The broker's key that gives topics a default. With coarser keys beside it, it is unset by default."""
+    """The broker's key that gives topics a default.
+
+    With coarser keys beside it, it is unset by default, and what comes of them all together is checked.
+    """
     return topic_key._replace(
         name=name,
         default=None if topic_key.coarser else topic_key.default,
+        at_least=None if topic_key.coarser else topic_key.at_least,
         doc=f"For topics without {topic_key.name}: {topic_key.doc}",
         update=CLUSTER_WIDE,
         broker=None,

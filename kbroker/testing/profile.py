@@ -5,7 +5,7 @@ Whatever is not here has Kafka's default. `docs/testing.md` tells why each is as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 TEST_PROFILE: Mapping[str, str] = {
     "kbroker.flush": "never",
@@ -24,7 +24,17 @@ def settings(config: Mapping[str, object]) -> dict[str, str]:
     for key in OUR_BUSINESS:
         if key in config:
             raise ValueError(f"{key} is for the broker itself to choose: see Broker(port=..., data=...)")
+    if config:
+        _refuse_unknown(config)
     return {**TEST_PROFILE, **{key: text_of(value) for key, value in config.items()}}
+
+
+def _refuse_unknown(config: Iterable[str]) -> None:
+    """A test that sets what nobody knows does not test what it seems to."""
+    from kbroker.configuration.layers import unknown_keys
+
+    for name, hint in unknown_keys(config):
+        raise ValueError(f"a broker has no key {name}{hint}")
 
 
 def text_of(value: object) -> str:

@@ -13,13 +13,13 @@ import pytest
 from kbroker.config import CLUSTER_WIDE, READ_ONLY, ConfigError, ConfigType, Key, keys_of
 from kbroker.configuration.broker_keys import BROKER_KEYS, BrokerConfig, find_broker_key, without_listener
 from kbroker.configuration.group_keys import GROUP_DEFAULT_KEYS, GROUP_KEYS, GroupConfig
-from kbroker.configuration.ignored_keys import NOT_YET, IgnoredKeys
+from kbroker.configuration.ignored_keys import IGNORED_KEYS, NOT_YET
 from kbroker.configuration.topic_keys import TOPIC_DEFAULT_KEYS, TOPIC_KEYS, TopicConfig
 from storage.log_config import LogConfig
 
 TABLES = {"topic": TOPIC_KEYS, "group": GROUP_KEYS, "broker": BROKER_KEYS}
 SOURCES = Path(__file__).parents[2] / "kbroker"
-DECLARATIONS = ("broker_keys.py", "ignored_keys.py", "group_keys.py", "document.py")
+DECLARATIONS = ("broker_keys.py", "group_limits.py", "ignored_keys.py", "group_keys.py", "document.py")
 ALL = [pytest.param(note, id=f"{of}:{name}") for of, table in TABLES.items() for name, note in table.items()]
 
 
@@ -55,7 +55,7 @@ def test_a_key_is_documented_in_a_sentence(note: Key) -> None:
 
 def test_a_key_stands_in_one_table() -> None:
     """What is declared twice could differ."""
-    parts = [keys_of(BrokerConfig), TOPIC_DEFAULT_KEYS, GROUP_DEFAULT_KEYS, keys_of(IgnoredKeys)]
+    parts = [keys_of(BrokerConfig), TOPIC_DEFAULT_KEYS, GROUP_DEFAULT_KEYS, IGNORED_KEYS]
     assert sum(map(len, parts)) == len(BROKER_KEYS)
 
 
@@ -85,7 +85,7 @@ def test_keys_in_several_units_agree_on_the_default() -> None:
 def test_a_key_without_effect_is_in_no_value_of_the_broker() -> None:
     """So that nothing can read it by accident."""
     assert [name for name, note in keys_of(BrokerConfig).items() if note.no_effect] == []
-    assert [name for name, note in keys_of(IgnoredKeys).items() if not note.no_effect] == []
+    assert [name for name, note in IGNORED_KEYS.items() if not note.no_effect] == []
 
 
 def test_a_key_is_read_or_says_that_it_has_no_effect() -> None:
@@ -121,7 +121,10 @@ def test_nothing_that_names_a_class_a_file_or_an_address_is_altered_over_the_wir
         "providers",
     )
     suspicious = {name for name in alterable if any(part in name.split(".") for part in parts)}
-    assert suspicious == {"num.recovery.threads.per.data.dir"}
+    assert suspicious == {
+        "num.recovery.threads.per.data.dir",
+        "remote.log.index.file.cache.total.size.bytes",
+    }
 
 
 def test_defaults_of_topics_are_alterable_for_all_brokers() -> None:

@@ -62,6 +62,8 @@ def test_a_configuration_does_not_change() -> None:
         ({"log.retention.hours": "2", "log.retention.minutes": "3"}, 180_000),
         ({"log.retention.hours": "2", "log.retention.minutes": "3", "log.retention.ms": "4"}, 4),
         ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.hours": "-7"}, -1),
+        ({"log.retention.ms": "-7"}, -1),
         ({"log.retention.minutes": "-1", "log.retention.hours": "2"}, -1),
         ({}, 168 * HOUR_MS),
     ],
@@ -97,11 +99,11 @@ def test_what_cannot_be_altered_is_not_taken_from_the_store(caplog: pytest.LogCa
     ]
 
 
-def test_a_coarse_unit_has_its_own_range() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^log.retention.hours: the value '0' is not a 32-bit integer from 1, or -1$"
-    ):
+def test_what_is_hidden_by_a_finer_unit_is_not_judged() -> None:
+    """Kafka looks at what comes of them all together."""
+    with pytest.raises(ConfigError, match=r"^log.retention.ms=0: must be -1 or at least 1$"):
         Configuration({"log.retention.hours": "0"})
+    assert Configuration({"log.retention.hours": "0", "log.retention.ms": "5"}).topic().retention_ms == 5
 
 
 @pytest.mark.parametrize("name", ["node.id", "broker.id"])
@@ -135,16 +137,16 @@ def test_a_broker_that_is_told_to_check_rights_does_not_start() -> None:
     ("static", "message"),
     [
         (
-            {"replica.fetch.wait.max.ms": "40000"},
+            {"replica.fetch.wait.max.ms": "40000", "replica.socket.timeout.ms": "50000"},
             "replica.fetch.wait.max.ms=40000 is more than replica.lag.time.max.ms=30000",
+        ),
+        (
+            {"replica.socket.timeout.ms": "499"},
+            "replica.fetch.wait.max.ms=500 is more than replica.socket.timeout.ms=499",
         ),
         (
             {"queued.max.request.bytes": "1000"},
             "socket.request.max.bytes=104857600 is more than queued.max.request.bytes=1000",
-        ),
-        (
-            {"group.min.session.timeout.ms": "5", "group.max.session.timeout.ms": "4"},
-            "group.min.session.timeout.ms=5 is more than group.max.session.timeout.ms=4",
         ),
         (
             {"group.consumer.session.timeout.ms": "5"},
@@ -162,9 +164,32 @@ def test_a_broker_that_is_told_to_check_rights_does_not_start() -> None:
             },
             "consumer.session.timeout.ms=45000 is not more than consumer.heartbeat.interval.ms=45000",
         ),
+        ({"max.connections": "0"}, "max.connections=0: nobody could connect"),
         (
-            {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
-            "min.compaction.lag.ms=2 is more than max.compaction.lag.ms=1",
+            {"listener.name.internal.max.connections": "0"},
+            "listener.name.internal.max.connections=0: nobody could connect",
+        ),
+        ({"max.connections.per.ip": "0"}, "max.connections.per.ip=0: without overrides nobody could connect"),
+        (
+            {"connections.max.idle.ms": "100"},
+            "connections.max.idle.ms=100 is not more than connection.failed.authentication.delay.ms=100",
+        ),
+        (
+            {"log.cleaner.dedupe.buffer.size": "1048576"},
+            "log.cleaner.dedupe.buffer.size=1048576 is not more than 1 MiB for each of 1 log.cleaner.threads",
+        ),
+        ({"log.cleaner.threads": "0"}, "log.cleaner.threads=0: must be at least 1; see log.cleaner.enable"),
+        (
+            {"max.connections.per.ip.overrides": "[::1]:5"},
+            "max.connections.per.ip.overrides: '[::1]' is no host",
+        ),
+        (
+            {"max.connections.per.ip.overrides": "h:many"},
+            "max.connections.per.ip.overrides: 'many' is not a 32-bit integer",
+        ),
+        (
+            {"inter.broker.listener.name": "A", "security.inter.broker.protocol": "PLAINTEXT"},
+            "either inter.broker.listener.name or security.inter.broker.protocol can be set",
         ),
         ({"log.retention.ms": "0"}, "log.retention.ms=0: must be -1 or at least 1"),
     ],
@@ -189,10 +214,30 @@ def test_what_is_stored_and_makes_no_sense_is_logged_and_not_used(caplog: pytest
     ignored = [record.getMessage().removeprefix("ignoring what is stored for ") for record in caplog.records]
     assert ignored == [
         "brokers: max.connections: the value 'nonsense' is not a 32-bit integer from 0",
-        "brokers: log.retention.ms: the value 'nonsense' is not a 64-bit integer from -1",
+        "brokers: log.retention.ms: the value 'nonsense' is not a 64-bit integer",
         "a topic: segment.ms: the value 'nonsense' is not a 64-bit integer from 1",
         "a topic: there is no key message.format.version",
     ]
+
+
+def test_what_is_stored_and_contradicts_other_values_is_logged_and_not_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And nothing else: with log.retention.ms it would be records that are lost."""
+    stored = {"max.connections.per.ip": "0", "log.retention.ms": "5", "max.connections": "7"}
+    layers = Configuration(dynamic_broker=stored, dynamic_default={"log.cleaner.threads": "1000"})
+    layers = layers.without_contradictions()
+    assert layers.broker.max_connections_per_ip == (1 << 31) - 1
+    assert (layers.topic().retention_ms, layers.broker.max_connections) == (5, 7)
+    assert (layers.dynamic_broker, layers.dynamic_default) == (stored, {"log.cleaner.threads": "1000"})
+    assert [record.getMessage() for record in caplog.records] == [
+        "ignoring what is stored for brokers: log.cleaner.dedupe.buffer.size=134217728 is not more than "
+        "1 MiB for each of 1000 log.cleaner.threads",
+        "ignoring what is stored for brokers: max.connections.per.ip=0: without overrides nobody could "
+        "connect",
+    ]
+    repaired = layers.with_dynamic(broker={**stored, "max.connections.per.ip.overrides": "localhost:5"})
+    assert repaired.without_contradictions().broker.max_connections_per_ip == 0
 
 
 def test_a_group_has_its_broker_s_default_or_its_own() -> None:

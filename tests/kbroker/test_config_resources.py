@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.config import PER_BROKER, ConfigError
-from kbroker.configuration.broker_keys import BROKER_KEYS
+from kbroker.config import ConfigError
 from kbroker.configuration.layers import Configuration
 from kbroker.configuration.resources import (
     AllBrokersResource,
@@ -83,7 +82,9 @@ def test_deleting_what_is_not_set_is_fine() -> None:
         ("compact", SUBTRACT, "shred", "compact"),
         ("", APPEND, "compact", "compact"),
         ("", SUBTRACT, "compact", ""),
-        ("compact", APPEND, "", "compact"),
+        ("compact", APPEND, ",", "compact"),
+        ("compact", APPEND, "delete,,", "compact,delete"),
+        ("compact", SUBTRACT, "", "compact"),
         ("compact", SET, "delete , compact", "delete,compact"),
         ("compact", SET, "", ""),
     ],
@@ -137,6 +138,11 @@ def test_only_lists_are_appended_to(operation: Operation) -> None:
             "cleanup.policy: the value 'delete,shred' is not a list of compact, delete",
         ),
         (
+            [("cleanup.policy", APPEND, "")],
+            BAD_CONFIG,
+            "cleanup.policy: the value 'delete,' is not a list of compact, delete",
+        ),
+        (
             [("min.compaction.lag.ms", SET, "6"), ("max.compaction.lag.ms", SET, "5")],
             BAD_CONFIG,
             "min.compaction.lag.ms=6 is more than max.compaction.lag.ms=5",
@@ -160,6 +166,19 @@ def test_a_change_is_judged_with_what_is_stored_and_what_the_broker_says() -> No
     assert topic().alter(too_much) == {"min.compaction.lag.ms": "6"}
 
 
+def test_brokers_that_contradict_themselves_are_no_reason_to_refuse_a_topic_that_asks_for_nothing() -> None:
+    """They can be told so while they run; a broker that is told so in its file does not start."""
+    lags = {"log.cleaner.min.compaction.lag.ms": "10", "log.cleaner.max.compaction.lag.ms": "5"}
+    changes: list[Change] = [(name, SET, value) for name, value in lags.items()]
+    contradicting = CONFIGURATION.with_dynamic(broker=BrokerResource(CONFIGURATION).alter(changes))
+    resource = TopicResource(contradicting)
+    assert resource.create([]) == {}
+    assert refusal(lambda: resource.create([("retention.ms", "5")]))[0] == BAD_CONFIG
+    assert resource.create([("min.compaction.lag.ms", "4")]) == {"min.compaction.lag.ms": "4"}
+    with pytest.raises(ConfigError):
+        Configuration(lags)
+
+
 def test_what_is_stored_by_another_version_does_not_stop_a_change() -> None:
     stored = topic(message_format_version="2.8", segment_ms="nonsense").alter([("retention.ms", SET, "5")])
     assert stored == {"message.format.version": "2.8", "segment.ms": "nonsense", "retention.ms": "5"}
@@ -168,8 +187,14 @@ def test_what_is_stored_by_another_version_does_not_stop_a_change() -> None:
 def test_a_new_topic_stores_what_it_is_given() -> None:
     assert topic().create([("retention.ms", "5"), ("cleanup.policy", "compact, delete")]) == {
         "retention.ms": "5",
-        "cleanup.policy": "compact,delete",
+        "cleanup.policy": "compact, delete",
     }
+
+
+def test_of_a_new_topic_s_key_the_last_value_counts() -> None:
+    assert topic().create([("retention.ms", "x"), ("retention.ms", "5")]) == {"retention.ms": "5"}
+    nulls: list[Setting] = [("retention.ms", None), ("retention.ms", "5")]
+    assert refusal(lambda: topic().create(nulls))[0] == BAD_CONFIG
 
 
 @pytest.mark.parametrize("setting", [("no.such.key", "5"), ("retention.ms", "x"), ("retention.ms", None)])
@@ -228,21 +253,47 @@ def test_a_broker_is_altered_for_itself_or_with_all_others() -> None:
         (("max.connections", SET, "-1"), "max.connections: the value '-1' is not a 32-bit integer from 0"),
         (("log.retention.ms", SET, "0"), "log.retention.ms=0: must be -1 or at least 1"),
         (("log.retention.ms", SET, None), "log.retention.ms needs a value"),
+        (("max.connections", SET, "0"), "max.connections=0: nobody could connect"),
+        (
+            ("listener.name.internal.max.connections", SET, "0"),
+            "listener.name.internal.max.connections=0: nobody could connect",
+        ),
+        (
+            ("max.connections.per.ip", SET, "0"),
+            "max.connections.per.ip=0: without overrides nobody could connect",
+        ),
+        (
+            ("num.replica.fetchers", SET, "3"),
+            "num.replica.fetchers=3: while a broker runs, it can be halved or doubled, and now it is 1",
+        ),
+        (
+            ("listener.name.internal.num.network.threads", SET, "7"),
+            "listener.name.internal.num.network.threads=7: while a broker runs, it can be halved or doubled, "
+            "and now it is 3",
+        ),
+        (
+            ("num.io.threads", SET, "3"),
+            "num.io.threads=3: while a broker runs, it can be halved or doubled, and now it is 8",
+        ),
     ],
 )
 def test_what_a_broker_refuses(kind: type[BrokerResource], change: Change, message: str) -> None:
     assert refusal(lambda: kind(CONFIGURATION).alter([change])) == (BAD_REQUEST, message)
 
 
-def test_a_key_of_one_broker_is_not_altered_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of ours is of that kind yet, so one is made."""
-    monkeypatch.setitem(BROKER_KEYS, "broker.rack", BROKER_KEYS["broker.rack"]._replace(update=PER_BROKER))
-    change: list[Change] = [("broker.rack", SET, "r")]
-    assert BrokerResource(CONFIGURATION).alter(change) == {"broker.rack": "r"}
+@pytest.mark.parametrize(
+    "name",
+    ["ssl.protocol", "listener.name.plaintext.max.connections.per.ip", "listener.name.plaintext.no.such.key"],
+)
+def test_a_key_of_one_broker_is_not_altered_for_all(name: str) -> None:
+    change: list[Change] = [(name, SET, "3")]
+    assert BrokerResource(CONFIGURATION).alter(change) == {name: "3"}
     assert refusal(lambda: AllBrokersResource(CONFIGURATION).alter(change)) == (
         BAD_REQUEST,
-        "can only be altered for one broker at a time: broker.rack",
+        f"can only be altered for one broker at a time: {name}",
     )
+    change = [("listener.name.plaintext.max.connections", SET, "3")]
+    assert AllBrokersResource(CONFIGURATION).alter(change) == {"listener.name.plaintext.max.connections": "3"}
 
 
 def test_a_broker_keeps_keys_that_nobody_knows() -> None:

@@ -64,14 +64,21 @@ def test_a_listener_is_written_as_kafka_writes_it(text: str, host: str, port: in
     [
         ("9092", {}, "listeners: '9092' is not of the form NAME://HOST:PORT"),
         ("PLAINTEXT://h", {}, "listeners: 'PLAINTEXT://h' is not of the form NAME://HOST:PORT"),
-        ("PLAINTEXT://::1:9092", {}, "listeners: 'PLAINTEXT://::1:9092' is not of the form"),
+        ("PLAINTEXT://a b:9092", {}, "listeners: 'PLAINTEXT://a b:9092' is not of the form"),
+        ("INTERNAL://h:1,PLAINTEXT://h:1", {}, "listeners: 2 have port 1; only two may"),
+        ("INTERNAL://127.0.0.1:1,PLAINTEXT://127.0.0.2:1", {}, "listeners: 2 have port 1; only two may"),
+        ("INTERNAL://h:1,PLAINTEXT://[::1]:1", {}, "listeners: 2 have port 1; only two may"),
+        (
+            "INTERNAL://h:1,PLAINTEXT://h:1",
+            {"controller_listener_names": "internal"},
+            "listeners: 2 have port 1; only two may",
+        ),
         ("PLAINTEXT://h:65536", {}, "listeners: 'PLAINTEXT://h:65536': a port is at most 65535"),
         ("INTERNAL://h:1,internal://h:2", {}, "listeners: there are two listeners with the name INTERNAL"),
         ("OTHER://h:1", {}, "listener.security.protocol.map: no protocol is given for the listener OTHER"),
         ("SECURE://h:1", {}, "listeners: SECURE://h:1 is for SSL; only PLAINTEXT is served"),
         ("INTERNAL://h:1", {"controller_listener_names": "internal"}, "listeners: there is none for clients"),
         ("PLAINTEXT://0.0.0.0:1", {}, "advertised.listeners: nobody can connect to 0.0.0.0"),
-        ("PLAINTEXT://[::]:1", {}, "advertised.listeners: nobody can connect to ::"),
         (
             "PLAINTEXT://h:1",
             {"advertised_listeners": "EXTERNAL://h:1"},
@@ -98,6 +105,16 @@ def test_a_listener_is_written_as_kafka_writes_it(text: str, host: str, port: in
             {"listener_security_protocol_map": "PLAINTEXT:TLS"},
             "listener.security.protocol.map: TLS of PLAINTEXT is no protocol",
         ),
+        (
+            "PLAINTEXT://h:1",
+            {"listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,,A:PLAINTEXT"},
+            "listener.security.protocol.map: '' is not of the form NAME:VALUE",
+        ),
+        (
+            "PLAINTEXT://h:1",
+            {"listener_security_protocol_map": "PLAINTEXT:PLAINTEXT,:PLAINTEXT"},
+            "listener.security.protocol.map: a listener has no name",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_the_name_of_the_key(
@@ -121,6 +138,29 @@ def test_clients_are_told_what_is_advertised() -> None:
         Endpoint("INTERNAL", "::1", 9092),
     )
     assert found.inter_broker == "INTERNAL"
+
+
+def test_a_map_may_have_spaces_and_a_comma_at_its_end() -> None:
+    found = configured(
+        "PLAINTEXT://h:1,A.B://h:2",
+        listener_security_protocol_map=" PLAINTEXT : PLAINTEXT ,\ta.b:plaintext, ",
+    )
+    assert [endpoint.listener for endpoint in found.bound] == ["PLAINTEXT", "A.B"]
+
+
+def test_every_address_of_ipv6_is_advertised_and_warned_of() -> None:
+    """Kafka says nothing, and tells clients to connect to themselves."""
+    found = configured("PLAINTEXT://[::]:9092")
+    assert found.advertised == (Endpoint("PLAINTEXT", "::", 9092),)
+    [warning] = found.warnings()
+    assert warning.startswith("clients are told PLAINTEXT://[::]:9092, which is their own machine")
+    assert list(configured("PLAINTEXT://[::1]:9092").warnings()) == []
+
+
+def test_one_port_serves_two_listeners_of_different_families() -> None:
+    found = configured("PLAINTEXT://127.0.0.1:9092,INTERNAL://[::1]:9092")
+    assert [endpoint.port for endpoint in found.bound] == [9092, 9092]
+    configured("PLAINTEXT://127.0.0.1:0,INTERNAL://127.0.0.1:0")
 
 
 def test_without_a_host_this_machines_name_is_advertised() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -155,6 +156,24 @@ def test_configuration_goes_over_the_test_profile() -> None:
         assert len({one.partition for one in broker.produce("t", "a", "b")}) == 2
     with pytest.raises(ValueError, match=r"Broker\(port=\.\.\., data=\.\.\.\)"):
         Broker({"listeners": "PLAINTEXT://:9092"})
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("num.partition", "a broker has no key num.partition; is num.partitions meant?"),
+        (
+            "retention.ms",
+            "a broker has no key retention.ms; it belongs to a topic, the broker's key for all topics is "
+            "log.retention.ms",
+        ),
+        ("no.such.key", "a broker has no key no.such.key"),
+    ],
+)
+def test_a_key_that_nobody_knows_is_an_error(key: str, words: str) -> None:
+    """Else a test goes on with what it wanted to change."""
+    with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
+        Broker({key: 1})
 
 
 def test_async_with_leaves_the_loop_free() -> None:
