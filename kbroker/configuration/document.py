@@ -45,7 +45,8 @@ name of the key and what it allows. An unknown key is kept, warned about, and ha
 known and have no effect here are marked; one that is set is named at the start.
 
 In lists, words are separated by commas. Sizes are in bytes. "Alterable" says whether a key can be changed
-while the broker runs: for all brokers (or one), or for one only.
+while the broker runs: for all brokers (or one), or for one only. A number of threads can be halved or doubled
+then, no more at a time.
 
 Some keys are one setting in several units. The finest that is set counts: `log.retention.ms` before
 `log.retention.minutes` before `log.retention.hours`.
@@ -53,21 +54,32 @@ Some keys are one setting in several units. The finest that is set counts: `log.
 
 MOST = {(1 << 31) - 1: "2147483647 (unlimited)", (1 << 63) - 1: "9223372036854775807 (unlimited)"}
 
+HEAD_ROWS = 2
+
 ALTERABLE = {Update.READ_ONLY: "no", Update.PER_BROKER: "one broker", Update.CLUSTER_WIDE: "all brokers"}
 
 
 def document() -> str:
     """The whole file."""
-    broker = [BROKER_KEYS[name] for name in keys_of(BrokerConfig)]
+    broker, broker_idle = _by_effect(BROKER_KEYS[name] for name in keys_of(BrokerConfig))
+    topic, topic_idle = _by_effect(TOPIC_KEYS.values())
+    group, group_idle = _by_effect(GROUP_KEYS.values())
     sections = (
         ("Brokers", "", _broker_table(note for note in broker if not note.name.startswith("kbroker."))),
         ("Brokers: kbroker's own", "", _broker_table(n for n in broker if n.name.startswith("kbroker."))),
-        ("Topics", "Every topic has these. Its default is its broker's value.", _table(TOPIC_KEYS.values())),
-        ("Groups", "Groups have these, before they exist as well.", _table(GROUP_KEYS.values())),
+        ("Topics", "Every topic has these. Its default is its broker's value.", _table(topic)),
+        ("Topics: without effect", "", _table(topic_idle)),
+        ("Groups", "Groups have these, before they exist as well.", _table(group)),
+        ("Groups: without effect", "Groups have these, before they exist as well.", _table(group_idle)),
         (
             "Brokers: defaults of topics and groups",
             "For topics and groups that have no value of their own.",
             _defaults_table([*TOPIC_KEYS.values(), *GROUP_KEYS.values()]),
+        ),
+        (
+            "Brokers: of what is still to come, without effect",
+            "They are checked and described.",
+            _ignored_table(broker_idle),
         ),
         (
             "Brokers: accepted, without effect",
@@ -86,9 +98,17 @@ def document() -> str:
         ),
     )
     parts = [INTRODUCTION]
-    for title, text, rows in sections:
-        parts += [f"\n## {title}\n\n", f"{text}\n\n" if text else "", *(f"{row}\n" for row in rows)]
+    for title, text, table in sections:
+        rows = list(table)
+        if len(rows) > HEAD_ROWS:
+            parts += [f"\n## {title}\n\n", f"{text}\n\n" if text else "", *(f"{row}\n" for row in rows)]
     return "".join(parts)
+
+
+def _by_effect(notes: Iterable[Key]) -> tuple[list[Key], list[Key]]:
+    """Those that have one, and the others."""
+    notes = list(notes)
+    return [note for note in notes if not note.no_effect], [note for note in notes if note.no_effect]
 
 
 def _broker_table(notes: Iterable[Key]) -> Iterator[str]:

@@ -38,7 +38,8 @@ from wire.errors import ErrorCode
 
 T = TypeVar("T")
 
-TESTED_ELSEWHERE = {"num.replica.fetchers": "tests/kbroker/cluster"}
+TESTED_ELSEWHERE = {"num.replica.fetchers": "cluster/test_fetchers.py"}
+"""It takes more than one broker."""
 ALTERABLE = {
     name
     for name, note in BROKER_KEYS.items()
@@ -379,6 +380,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 def test_every_alterable_key_is_looked_at() -> None:
     assert WATCHED.keys() == ALTERABLE
+    for name, file in TESTED_ELSEWHERE.items():
+        assert name in Path(__file__).parent.joinpath(file).read_text()
 
 
 @pytest.mark.parametrize("name", sorted(WATCHED))

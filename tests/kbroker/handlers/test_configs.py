@@ -13,9 +13,14 @@ from typing import Any
 import pytest
 
 from tests.kbroker.harness import BrokerProcess
-from tests.kbroker.speaker import BROKER, CLIENT_METRICS, DELETE, GROUP, SET, TOPIC, Speaker
-from wire.api import ApiKey
-from wire.api.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from tests.kbroker.speaker import BROKER, CLIENT_METRICS, DELETE, GROUP, SET, TOPIC, Speaker, new_topic
+from wire.api import ApiKey, alter_configs
+from wire.api.create_topics import CreatableTopicConfig
+from wire.api.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from wire.api.list_config_resources import ListConfigResourcesRequest
 from wire.errors import ErrorCode
 
@@ -78,9 +83,13 @@ def test_what_a_group_cannot_be_told_is_refused(
 
 def test_the_older_api_replaces_everything_of_a_group(speaker: Speaker) -> None:
     def replace(**configs: str) -> int:
-        entries = [AlterableConfig(name=k.replace("_", "."), value=v) for k, v in configs.items()]
-        resource = AlterConfigsResource(resource_type=GROUP, resource_name="old", configs=entries)
-        request = AlterConfigsRequest(resources=[resource], validate_only=False)
+        entries = [
+            alter_configs.AlterableConfig(name=k.replace("_", "."), value=v) for k, v in configs.items()
+        ]
+        resource = alter_configs.AlterConfigsResource(
+            resource_type=GROUP, resource_name="old", configs=entries
+        )
+        request = alter_configs.AlterConfigsRequest(resources=[resource], validate_only=False)
         code: int = speaker.ask(request, ApiKey.ALTER_CONFIGS, 2).responses[0].error_code
         return code
 
@@ -161,3 +170,47 @@ def test_a_key_that_is_asked_for_twice_is_told_once(
 ) -> None:
     described = speaker.describe(kind, name, *keys, *keys)
     assert sorted(config.name for config in described.configs) == sorted(keys)
+
+
+@pytest.mark.parametrize("broker", ["1", ""])
+@pytest.mark.parametrize(
+    "key", ["max.connections", "max.connections.per.ip", "listener.name.plaintext.max.connections"]
+)
+def test_nobody_is_locked_out_by_a_zero(
+    speaker: Speaker, shared_broker: BrokerProcess, key: str, broker: str
+) -> None:
+    """It would hold after a restart, too."""
+    assert speaker.alter(BROKER, broker, (key, SET, "0")).error_code == ErrorCode.INVALID_REQUEST
+    another = Speaker(shared_broker.host, shared_broker.port)
+    assert another.describe(BROKER, "1", "max.connections").error_code == 0
+    another.socket.close()
+
+
+def test_a_resource_that_is_named_twice_is_answered_twice(speaker: Speaker) -> None:
+    resource = AlterConfigsResource(
+        resource_type=GROUP,
+        resource_name="twice",
+        configs=[AlterableConfig(name=TIMEOUT, config_operation=SET, value="50000")],
+    )
+    once = AlterConfigsResource(resource_type=GROUP, resource_name="once", configs=[])
+    request = IncrementalAlterConfigsRequest(resources=[resource, once, resource], validate_only=False)
+    replies = speaker.ask(request, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1).responses
+    assert [(one.resource_name, one.error_code) for one in replies] == [
+        ("twice", ErrorCode.INVALID_REQUEST),
+        ("once", ErrorCode.NONE),
+        ("twice", ErrorCode.INVALID_REQUEST),
+    ]
+    assert value(speaker, "twice") == ("45000", DEFAULT_CONFIG)
+
+
+def test_a_new_topic_is_answered_with_what_was_asked_for_it(speaker: Speaker) -> None:
+    """In the words of the request, and of a key that is there twice the last; described, in Kafka's words."""
+    asked = [("retention.ms", " +7 "), ("preallocate", "TRUE"), ("retention.ms", " +8 ")]
+    topic = new_topic("asked-for")
+    topic.configs = [CreatableTopicConfig(name=name, value=text) for name, text in asked]
+    [reply] = speaker.create_topics(topic)
+    assert reply.error_code == 0
+    told = {config.name: config.value for config in reply.configs}
+    assert (told["retention.ms"], told["preallocate"]) == (" +8 ", "TRUE")
+    described = speaker.describe(TOPIC, "asked-for", "retention.ms", "preallocate").configs
+    assert {config.name: config.value for config in described} == {"retention.ms": "8", "preallocate": "true"}
