@@ -48,8 +48,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DEDUPE_BUFFER_BYTES = 128 << 20
-LONGEST_SLEEP_S = 1.0
-"""Of a throttle, before it asks for the rate again."""
+SHORTEST_SLEEP_S, LONGEST_SLEEP_S = 1e-6, 1.0
+"""Of a throttle: what is less is waited for later; after so much it asks for the rate again."""
 """log.cleaner.dedupe.buffer.size"""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -84,7 +84,8 @@ class RateLimit:
         rate, now = self._bytes_per_second(), self._clock()
         time_s, self._paid_s = now - self._paid_s, now
         self._owed_bytes = max(0.0, self._owed_bytes - time_s * rate) if rate > 0 else 0.0
-        return self._owed_bytes / rate if self._owed_bytes >= 1 else 0.0
+        wait_s = self._owed_bytes / rate if self._owed_bytes else 0.0
+        return wait_s if wait_s >= SHORTEST_SLEEP_S else 0.0
 
 
 class Dirt(NamedTuple):

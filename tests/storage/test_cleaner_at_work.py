@@ -176,7 +176,7 @@ def test_another_rate_holds_for_what_has_passed_already() -> None:
     assert sleeper.slept == [1.0]
 
 
-@pytest.mark.parametrize("rate", [0.0, -1.0])
+@pytest.mark.parametrize("rate", [0.0, -1.0, 1.7976931348623157e308])
 def test_a_rate_that_is_none_is_no_limit(rate: float) -> None:
     sleeper = Sleeper()
     RateLimit(lambda: rate, lambda: sleeper.now, sleeper.sleep)(1 << 40)
