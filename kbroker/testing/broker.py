@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
+from kbroker.client.errors import ClientError
 from kbroker.client.record import Record
 from kbroker.testing.process import BrokerFailed, BrokerProcess
 from kbroker.testing.profile import settings, text_of
@@ -106,12 +107,17 @@ class Broker:
                 self._directory = tempfile.TemporaryDirectory(prefix="kbroker-", ignore_cleanup_errors=True)
             try:
                 self._runner = self._run(Path(self._directory.name))
+                self._port = self._runner.port
+                self._release_port()
+                self._runner.ask("prepare")
+            except ClientError as error:
+                self.stop()
+                raise BrokerFailed(
+                    f"the broker does not answer: {error}; its log ends with\n{self.log}"
+                ) from error
             except BaseException:
-                self._clean_up()
+                self.stop()
                 raise
-            self._port = self._runner.port
-            self._release_port()
-            self._runner.ask("prepare")
 
     def stop(self) -> None:
         """A clean stop; what was temporary is removed. Nothing if the broker has stopped before."""
@@ -209,7 +215,7 @@ class Broker:
         topic: str,
         *values: object,
         key: bytes | str | None = None,
-        headers: Iterable[tuple[str, bytes | str | None]] = (),
+        headers: Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] = (),
         partition: int | None = None,
         timestamp: int | None = None,
         as_json: bool = False,
@@ -222,7 +228,8 @@ class Broker:
         """
         now = time.time_ns() // 1_000_000 if timestamp is None else timestamp
         encode_value = as_json_bytes if as_json else as_bytes
-        named = tuple((name, as_bytes(value, "a header")) for name, value in headers)
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        named = tuple((name, as_bytes(value, "a header")) for name, value in pairs)
         records = [
             Record(topic, NO_PLACE, NO_PLACE, now, as_bytes(key, "a key"), encode_value(value), named)
             for value in values

@@ -112,8 +112,11 @@ class Inspector:
     def records(self, topic: str, partition: int | None, read_committed: bool) -> list[Record]:
         """All that a consumer could read now, by partition and offset."""
         self._cluster.forget()
-        numbers = [one.number for one in self._cluster.topic(topic).partitions]
-        places = [(topic, number) for number in numbers if partition in (None, number)]
+        if partition is None:
+            places = [(topic, one.number) for one in self._cluster.topic(topic).partitions]
+        else:
+            self._cluster.leader_id(topic, partition)  # ClientError where there is no such partition
+            places = [(topic, partition)]
         level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
         ends = list_offsets(self._cluster, places, LATEST, level)
         starts = list_offsets(self._cluster, places, EARLIEST, level)

@@ -37,8 +37,8 @@ class Asking:
 
     def __init__(self, port: int) -> None:
         self._port = port
-        self.committed = 0
-        """What was acknowledged."""
+        self.committed = -1
+        """What was acknowledged last."""
         self.answers: list[tuple[int, int, int]] = []
         """What was committed when it was asked, the error code, and the offset."""
         self._stopping = threading.Event()
@@ -86,25 +86,23 @@ def commit(client: Speaker, offset: int) -> int:
 def test_an_acknowledged_offset_is_never_said_to_be_missing(tmp_path: Path) -> None:
     """A consumer that hears "no offset" once begins anew."""
     [port] = free_ports(1)
-    asking = None
+    asking = Asking(port)
     try:
         for number, end in enumerate([signal.SIGTERM, signal.SIGKILL] * 4, 1):
             broker = BrokerProcess(tmp_path / "broker.log", listener=f"PLAINTEXT://127.0.0.1:{port}")
             client = Speaker(broker.host, broker.port)
-            if asking is None:
+            if number == 1:
                 client.create(TOPIC)
                 client.ask(FindCoordinatorRequest(key=GROUP, key_type=0), ApiKey.FIND_COORDINATOR, 3)
             while code := commit(client, number):
                 assert code in ASK_AGAIN
-            asking = asking or Asking(port)
             asking.committed = number
             told = len(asking.answers)
             while not any(offset == number for _, _, offset in asking.answers[told:]):
                 pass
             broker.stop(end)
     finally:
-        if asking is not None:
-            asking.stop()
+        asking.stop()
     wrong = [
         (committed, code, offset)
         for committed, code, offset in asking.answers

@@ -12,7 +12,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
 from kbroker import namesakes
-from kbroker.client.errors import Refused, UnknownTopic
+from kbroker.client.errors import ClientError, Refused, UnknownTopic
 from kbroker.namesakes import NameTaken
 from kbroker.testing import Broker, BrokerFailed, Record, WaitFailed
 from tests.kbroker.harness import RawClient
@@ -57,6 +57,15 @@ def test_records_come_by_partition_and_offset(broker: Broker) -> None:
     assert "parts" in broker.topics()
 
 
+def test_a_partition_that_is_not_there_is_no_empty_one(broker: Broker) -> None:
+    """A test that looks in the wrong place must not find that nothing was written."""
+    broker.create_topic("two", partitions=2)
+    for ask in (broker.records, broker.produce):
+        with pytest.raises(ClientError, match="topic two has no partition 2, only 0 to 1"):
+            ask("two", *(["v"] if ask == broker.produce else []), partition=2)
+    assert broker.records("two", partition=1) == []
+
+
 def test_records_with_one_key_share_a_partition_and_tombstones_are_null(broker: Broker) -> None:
     broker.create_topic("keyed", partitions=4)
     written = broker.produce("keyed", "1", None, "2", key="k")
@@ -65,7 +74,7 @@ def test_records_with_one_key_share_a_partition_and_tombstones_are_null(broker: 
 
 
 def test_values_are_bytes_text_or_none_and_json_where_asked_for(broker: Broker) -> None:
-    written = broker.produce("kinds", b"1", "zwölf", None, bytearray(b"2"), headers=[("h", "text")])
+    written = broker.produce("kinds", b"1", "zwölf", None, bytearray(b"2"), headers={"h": "text"})
     assert [one.value for one in written] == [b"1", "zwölf".encode(), None, b"2"]
     assert written[0].headers == (("h", b"text"),)
     [as_json, tombstone] = broker.produce("kinds", {"id": [1, None]}, None, key="k", as_json=True)
@@ -104,6 +113,16 @@ def test_a_group_is_coordinated_from_the_first_request_on() -> None:
         beat = HeartbeatRequest(group_id="first", generation_id=0, member_id="m")
         assert client.ask(beat, ApiKey.HEARTBEAT, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         client.socket.close()
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_one_that_cannot_be_asked_does_not_stay(in_thread: bool) -> None:
+    broker = Broker({"socket.request.max.bytes": 20}, in_thread=in_thread)
+    with pytest.raises(BrokerFailed, match="the broker does not answer: "):
+        broker.start()
+    assert not broker.is_running
+    with pytest.raises(BrokerFailed, match="does not run"):
+        broker.topics()
 
 
 def test_a_topic_has_the_configuration_that_was_asked_for(broker: Broker) -> None:
