@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 
 import pytest
 
-from tests.kbroker.harness import BrokerProcess
+from kbroker.testing import Broker
 from tests.kbroker.speaker import Speaker
-from tests.processes import free_ports
 from wire.api import ApiKey
-from wire.api.find_coordinator import FindCoordinatorRequest
 from wire.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -24,6 +21,7 @@ from wire.codec import decode
 from wire.errors import ErrorCode
 
 GROUP, TOPIC = "g", "t"
+LIVES = 8
 RESPONSE_HEADER_BYTES = 5
 ASK_AGAIN = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -44,6 +42,9 @@ class Asking:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
+
+    def was_told(self, offset: int) -> bool:
+        return any(told == offset for _, _, told in self.answers)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -72,41 +73,40 @@ class Asking:
             )
 
 
-def commit(client: Speaker, offset: int) -> int:
+def is_committed(broker: Broker, offset: int) -> bool:
+    """Whether the broker acknowledges this offset now."""
     partition = OffsetCommitRequestPartition(
         partition_index=0, committed_offset=offset, committed_metadata=None
     )
     topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
-    request = OffsetCommitRequest(group_id=GROUP, topics=[topic])
-    answer = client.ask(request, ApiKey.OFFSET_COMMIT, 8)
-    return int(answer.topics[0].partitions[0].error_code)
+    client = Speaker(broker.host, broker.port)
+    with client.socket:
+        answer = client.ask(OffsetCommitRequest(group_id=GROUP, topics=[topic]), ApiKey.OFFSET_COMMIT, 8)
+    return bool(answer.topics[0].partitions[0].error_code == ErrorCode.NONE)
 
 
 @pytest.mark.slow
-def test_an_acknowledged_offset_is_never_said_to_be_missing(tmp_path: Path) -> None:
+def test_an_acknowledged_offset_is_never_said_to_be_missing() -> None:
     """A consumer that hears "no offset" once begins anew."""
-    [port] = free_ports(1)
-    asking = Asking(port)
-    try:
-        for number, end in enumerate([signal.SIGTERM, signal.SIGKILL] * 4, 1):
-            broker = BrokerProcess(tmp_path / "broker.log", listener=f"PLAINTEXT://127.0.0.1:{port}")
-            client = Speaker(broker.host, broker.port)
-            if number == 1:
-                client.create(TOPIC)
-                client.ask(FindCoordinatorRequest(key=GROUP, key_type=0), ApiKey.FIND_COORDINATOR, 3)
-            while code := commit(client, number):
-                assert code in ASK_AGAIN
-            asking.committed = number
-            told = len(asking.answers)
-            while not any(offset == number for _, _, offset in asking.answers[told:]):
-                pass
-            broker.stop(end)
-    finally:
-        asking.stop()
+    with Broker({"kbroker.flush": "auto"}) as broker:
+        broker.create_topic(TOPIC)
+        asking = Asking(broker.port)
+        try:
+            for number in range(1, LIVES + 1):
+                broker.wait_until(partial(is_committed, broker, number))
+                asking.committed = number
+                broker.wait_until(partial(asking.was_told, number))
+                if number % 2:
+                    broker.kill()
+                broker.restart()
+        finally:
+            asking.stop()
     wrong = [
         (committed, code, offset)
         for committed, code, offset in asking.answers
         if (offset < committed if code == ErrorCode.NONE else code not in ASK_AGAIN)
     ]
     assert wrong == []
-    assert {committed for committed, code, _ in asking.answers if code == ErrorCode.NONE} >= set(range(1, 9))
+    assert {committed for committed, code, _ in asking.answers if code == ErrorCode.NONE} >= set(
+        range(1, LIVES + 1)
+    )
