@@ -50,6 +50,20 @@ then, no more at a time.
 
 Some keys are one setting in several units. The finest that is set counts: `log.retention.ms` before
 `log.retention.minutes` before `log.retention.hours`.
+
+## Where kbroker differs from Kafka
+
+Keys, types, ranges, and whether a key can be altered are those of Kafka 4.3, and of 3.9 for what 4.3 has
+forgotten. Tests compare them with both versions, value by value. What differs:
+
+- Listeners, files, programs, classes and secrets cannot be altered while a broker runs.
+- A broker that would not do as it is told does not start: with `authorizer.class.name` and
+  `zookeeper.ssl.client.enable`, and with a `replica.selector.class` or assignors that it does not have.
+- `segment.bytes` may be as small as 14, as until Kafka 3.9.
+- Without `node.id` and `broker.id` a broker takes a free id, as in Kafka 3.9.
+- `log.flush.interval.ms` below 0 and `max.connections=0` are refused. Kafka takes them in one place or the
+  other, and then does not start, or lets nobody in.
+- Numbers are written in ASCII; NaN and infinities are none.
 """
 
 MOST = {(1 << 31) - 1: "2147483647 (unlimited)", (1 << 63) - 1: "9223372036854775807 (unlimited)"}
