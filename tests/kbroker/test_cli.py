@@ -74,9 +74,9 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_host_that_does_not_exist_is_one_line(tmp_path: Path) -> None:
-    result = kbroker("start", "--listener", "PLAINTEXT://no such host:9092", "--data", str(tmp_path))
+    result = kbroker("start", "--listener", "PLAINTEXT://no-such-host.invalid:9092", "--data", str(tmp_path))
     assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith("kbroker: cannot listen on PLAINTEXT://no such host:9092: ")
+    assert result.stderr.startswith("kbroker: cannot listen on PLAINTEXT://no-such-host.invalid:9092: ")
     assert result.stderr.count("\n") == 1
 
 
