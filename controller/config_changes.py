@@ -26,6 +26,7 @@ from controller.znodes import ZnodeError
 log = logging.getLogger(__name__)
 
 KEPT_MS = 15 * 60 * 1000
+READ_AT_ONCE = 200
 
 Heard = Callable[[str, Mapping[str, str], int | None], None]
 """Called with a path below `/config`, such as `topics/t` or `users/u/clients/c`, what is set there now, and
@@ -79,9 +80,11 @@ class ConfigChanges:
         return await self._store.children(znodes.CONFIG_CHANGES, changed)
 
     async def read(self, paths: Iterable[str]) -> None:
-        """Pass on what is set at these paths now."""
+        """Pass on what is set at these paths now, some at a time: there may be many topics."""
+        paths = list(paths)
         async with self._reading:
-            await self._pass_on(list(paths))
+            for begin in range(0, len(paths), READ_AT_ONCE):
+                await self._pass_on(paths[begin : begin + READ_AT_ONCE])
 
     async def _pass_on(self, paths: list[str]) -> None:
         nodes = await found([self._store.get(f"/config/{path}") for path in paths])

@@ -383,16 +383,16 @@ class Membership:
         self, topics: Iterable[str], then: Callable[[], object], *, has_to: bool = True
     ) -> None:
         """Read how topics are configured, and call `then`; if it has to be known, however long it takes."""
-        while True:
+        while has_to or self._store.state is SessionState.CONNECTED:
             try:
                 await self.controller.read_configs(topics)
+                break
             except StoreError as error:
                 logger.debug("How topics are configured cannot be read now: %r", error)
-                if has_to:
-                    await asyncio.sleep(READ_AGAIN_S)
-                    continue
-            then()
-            return
+                if not has_to:
+                    break
+                await asyncio.sleep(READ_AGAIN_S)
+        then()
 
     # -- what other brokers ask the controller here
 

@@ -80,3 +80,18 @@ def test_a_topic_does_not_inherit_what_was_stored_for_an_earlier_one_of_its_name
             assert cluster.hosted(one).log.config.retention_ms == 7 * 24 * 60 * 60 * 1000
 
     run(test, tmp_path)
+
+
+def test_a_broker_that_has_lost_the_store_describes_what_it_knows(tmp_path: Path) -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.create("t", 1, 2, 3, retention_ms=5000)
+        membership = cluster.brokers[3].membership
+        assert membership is not None
+        await membership._store.close()
+        resource = DescribeConfigsResource(
+            resource_type=TOPIC, resource_name="t", configuration_keys=["retention.ms"]
+        )
+        answer = await cluster.ask(3, DescribeConfigsRequest(resources=[resource]), 4)
+        assert [config.value for config in answer.results[0].configs] == ["5000"]
+
+    run(test, tmp_path)
