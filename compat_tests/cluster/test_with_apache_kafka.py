@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
+from kafka.errors import InvalidRecordError, MessageSizeTooLargeError
 from kazoo.client import KazooClient
 
 from compat_tests.apache_kafka import reason_to_skip
@@ -175,3 +176,29 @@ def test_we_control_and_kafka_leads_follows_and_leaves(mixed: Mixed) -> None:
     mixed.until("kafkas", KBROKER, {KBROKER})
     assert "ERROR" not in mixed.kafka.output.read_text()
     assert mixed.read("kafkas") == 200
+
+
+@pytest.mark.parametrize("first", [KAFKA, KBROKER])
+def test_a_topic_that_kafka_creates_is_configured_here(mixed: Mixed, first: int) -> None:
+    """Kafka announces nothing: whoever makes a log has to read how its topic is configured."""
+    starts = {KAFKA: mixed.start_kafka, KBROKER: mixed.start_kbroker}
+    for broker in (first, KAFKA + KBROKER - first):
+        starts[broker]()
+    admin: Any = KafkaAdminClient(bootstrap_servers=[mixed.kafka.bootstrap])
+    configs = {"cleanup.policy": "compact", "max.message.bytes": "1000"}
+    admin.create_topics(
+        [NewTopic("t", -1, -1, replica_assignments={0: [KBROKER, KAFKA]}, topic_configs=configs)]
+    )
+    mixed.until("t", KBROKER, {KAFKA, KBROKER})
+    producer: Any = KafkaProducer(bootstrap_servers=mixed.bootstrap, enable_idempotence=False, retries=0)
+    with pytest.raises(MessageSizeTooLargeError):
+        producer.send("t", b"x" * 2000, b"key").get(30)
+    with pytest.raises(InvalidRecordError):
+        producer.send("t", b"without a key").get(30)
+    producer.close()
+    ours: Any = KafkaAdminClient(bootstrap_servers=[mixed.kbroker.address])
+    for one in (admin, ours):
+        [described] = one.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "t")])
+        found = {name: value for name, value, *_ in described.resources[0][4]}
+        assert configs.items() <= found.items()
+        one.close()
