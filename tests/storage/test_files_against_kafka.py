@@ -92,7 +92,7 @@ def grow(talk: Conversation, ours: Indexes, chance: random.Random) -> None:
         times.maybe_append(timestamp, offset)
         talk.say(words("index time", timestamp, offset, False), str(times.is_full).lower())
         if chance.random() < 0.2:
-            first, stable = offset - chance.randint(0, 50), offset + 1 - chance.choice((0, 0, 70))
+            first, stable = offset - chance.randint(1, 50), offset + 1 - chance.choice((0, 0, 70))
             aborted = AbortedTransaction(chance.randint(1, 9), first, offset, stable)
             transactions.append(aborted)
             talk.say(words("index aborted", *aborted), "")
