@@ -24,6 +24,7 @@ from controller.membership import prepare
 from controller.metadata_store import MetadataStore, SessionState, StoreError
 from controller.producer_ids import next_block
 from controller.znodes import LOG_DIR_EVENT_PREFIX, BrokerRegistration, LogDirEvent
+from kbroker import own_configuration
 from kbroker.cluster_features import SUPPORTED, ClusterFeatures
 from kbroker.context import Parked
 from kbroker.controller_channel import ControllerChannel, Whereabouts
@@ -425,12 +426,29 @@ class Membership:
 
     async def _forward(self, message: object, version: int, parked: Parked) -> None:
         try:
-            parked.complete(await self.channel.ask(message, version))
-        except PeerLost as error:
+            parked.complete(await self._answer_to(message, version))
+        except (PeerLost, StoreError) as error:
             parked.complete(KafkaError(ErrorCode.NOT_CONTROLLER, str(error)))
+        except KafkaError as error:
+            parked.complete(error)
         except Exception:  # whatever it is, somebody waits to be told
             logger.exception("a bug in the broker, met while asking the controller")
             parked.complete(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    async def _answer_to(self, message: Any, version: int) -> Any:
+        """The controller's, but for what is this broker's own to decide."""
+        if not isinstance(message, AlterConfigsRequest | IncrementalAlterConfigsRequest):
+            return await self.channel.ask(message, version)
+        broker = self._broker
+        responses = []
+        own, others = own_configuration.divided(message, broker.node_id)
+        if own is not None:
+            question = QUESTIONS[type(own)](own, version)
+            node_id = broker.node_id
+            responses.append(await own_configuration.alter(self._store, broker.settings, node_id, question))
+        if others is not None:
+            responses.append(await self.channel.ask(others, version))
+        return own_configuration.joined(message, responses)
 
     def create_topics(self, request: CreateTopicsRequest) -> Parked:
         """For the broker itself, which does not look for the controller first."""

@@ -23,6 +23,7 @@ from compat_tests.apache_kafka import reason_to_skip
 from compat_tests.znodes.zookeeper_mode import VERSION, KafkaOnZooKeeper
 from tests import zookeeper
 from tests.kbroker.harness import BrokerProcess
+from tests.kbroker.speaker import BROKER, SET, Speaker
 
 WHY_NOT = reason_to_skip(VERSION) or zookeeper.reason_to_skip()
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=str(WHY_NOT))]
@@ -83,6 +84,10 @@ class Mixed:
 
     def controller(self) -> int:
         return int(json.loads(self._client.get("/controller")[0])["brokerid"])
+
+    def configured(self, broker: str) -> dict[str, str]:
+        found: dict[str, str] = json.loads(self._client.get(f"/config/brokers/{broker}")[0])["config"]
+        return found
 
     def state(self, topic: str) -> dict[str, Any]:
         path = f"/brokers/topics/{topic}/partitions/0/state"
@@ -202,3 +207,22 @@ def test_a_topic_that_kafka_creates_is_configured_here(mixed: Mixed, first: int)
         found = {name: value for name, value, *_ in described.resources[0][4]}
         assert configs.items() <= found.items()
         one.close()
+
+
+def test_each_broker_alters_its_own_configuration_while_kafka_controls(mixed: Mixed) -> None:
+    """Kafka refuses what is about another broker (INVALID_REQUEST), so it must not be sent on to it."""
+    mixed.start_kafka()
+    mixed.start_kbroker()
+    assert mixed.controller() == KAFKA
+    speaker = Speaker(mixed.kbroker.host, mixed.kbroker.port)
+    for name, value in ((str(KBROKER), "3600000"), ("", "7200000")):
+        outcome = speaker.alter(BROKER, name, ("log.retention.ms", SET, value))
+        assert outcome.error_code == 0, outcome
+    assert mixed.configured("<default>") == {"log.retention.ms": "7200000"}
+    assert mixed.configured(str(KBROKER)) == {"log.retention.ms": "3600000"}
+
+    def value_in_force() -> str:
+        return str(speaker.describe(BROKER, str(KBROKER), "log.retention.ms").configs[0].value)
+
+    mixed.until_true(lambda: value_in_force() == "3600000")
+    speaker.socket.close()
