@@ -9,7 +9,7 @@ point passes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 
 from storage.descriptors import exhausted
@@ -74,6 +74,13 @@ class TransactionIndex(EntryFile):
     def reset(self) -> None:
         if self.entries:
             self._cut(0)
+
+    def replace(self, transactions: Iterable[AbortedTransaction]) -> None:
+        """Durably have these entries instead of all others: half of them would be taken for all there are."""
+        self._release()
+        self._tail, self._entries, self._file_size = bytearray(), -1, -1
+        entries = [_TRANSACTION_ENTRY.pack(0, *transaction) for transaction in transactions]
+        self._files.replace(self.path, b"".join(entries))
 
     def flush(self) -> None:
         """Nothing to do but before the first entry is in the file: appends write."""

@@ -38,11 +38,7 @@ def aborted_in(
             index.sanity_check()
     except CorruptIndex as error:
         logger.warning("%s; rebuilding it", error)
-        found = _Aborted(log, segment).find()
-        index.reset()
-        for transaction in found:
-            index.append(transaction)
-        log.unsynced.append(index.sync)
+        index.replace(_Aborted(log, segment).find())
     return index.collect(offset, upper_bound)
 
 

@@ -11,6 +11,7 @@ from storage.log import UnifiedLog
 from storage.reading import Isolation, aborted_transactions
 from tests.storage.partitions import SMALL, append, batch, contents, fill, marker, new_log, reopened
 from tests.storage.simulated_disk import SimulatedDisk
+from tests.storage.simulated_nodes import Outcome
 
 COUNT = 200
 CONFIG = replace(SMALL, segment_bytes=1 << 20)
@@ -160,5 +161,23 @@ def test_a_transaction_index_is_made_again_without_snapshots(disk: SimulatedDisk
         if name.endswith(".txnindex"):
             disk.corrupt(f"{log.directory}/{name}", 1)
     log = reopened(log, clean=True)
+    log.high_watermark = log.log_end_offset
+    assert aborted_transactions(log, 0, log.log_end_offset) == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_transaction_index_that_was_made_again_is_whole_after_a_power_cut(
+    disk: SimulatedDisk, seed: int
+) -> None:
+    """An empty one makes sense as well, and says that nothing was aborted."""
+    log = with_aborted(disk)
+    expected = aborted_transactions(log, 0, log.log_end_offset)
+    log.close()
+    name = next(name for name in disk.list(log.directory) if name.endswith(".txnindex"))
+    disk.corrupt(f"{log.directory}/{name}", 1)
+    log = reopened(log, clean=True)
+    log.high_watermark = log.log_end_offset
+    assert aborted_transactions(log, 0, log.log_end_offset) == expected
+    log = reopened(log, disk.after_crash(Outcome.RANDOM, seed))
     log.high_watermark = log.log_end_offset
     assert aborted_transactions(log, 0, log.log_end_offset) == expected
