@@ -163,13 +163,16 @@ class Controller:
     def is_active(self) -> bool:
         return self._state is not None
 
+    async def learn(self) -> None:
+        """Have the broker told all configurations, and what changes from here on. May raise StoreError."""
+        self._store.listen(self._session_changed)
+        await self._configs.read_all()
+
     async def start(self) -> None:
-        """Learn the configurations, register the broker, take part in the election. May raise StoreError.
+        """After `learn`: register the broker, take part in the election. May raise StoreError.
 
         If this broker is elected, the first requests have been sent when this returns.
         """
-        self._store.listen(self._session_changed)
-        await self._configs.read_all()
         try:
             await self._campaign()
         except (Deposed, ConnectionLost, SessionExpired) as error:

@@ -4,11 +4,12 @@ Everything else is given what it needs: tasks by `spawn`, which ends them with t
 metrics has its own), clocks, chance, threads, disk and network by `kbroker.machine`. One event loop owns all
 state; nothing here is touched by other threads.
 
-Start: bind, open the logs, join the cluster (`kbroker.membership`: registration, election), wait until the
-controller has told this broker what it leads, then accept connections and say so; where the controller may be
-another broker, connections are accepted before. Stop, the other way round: have leadership moved away and
-unregister, answer what clients have asked (`kbroker.draining`), close the logs cleanly. A broker serves once;
-there is no restart.
+Start, in Kafka's order: bind, learn which cluster it is, look at whose the data directories are, learn what
+is configured, lock the directories, open the logs; then join the cluster (`kbroker.membership`: registration,
+election), wait until the controller has told this broker what it leads, accept connections and say so. Where
+the controller may be another broker, connections are accepted before. Stop, the other way round: have
+leadership moved away and unregister, answer what clients have asked (`kbroker.draining`), close the logs
+cleanly. A broker serves once; there is no restart.
 
 A Broker without a metadata store knows only itself and has the partitions that somebody else gives it.
 """
@@ -303,12 +304,13 @@ class Broker:
         self.listeners = self.listeners.with_ports([bound.getsockname()[1] for bound in sockets])
         try:
             self.metrics = MetricsServer.of(self)
-            self.logs.start(self.now_ms())
-            self.check_directories()
             if join is None:
                 self.metadata.update(self._alone())
             else:
                 self.membership = join(self)
+                await self.membership.prepare()
+            self.logs.start(self.now_ms())
+            self.check_directories()
             if self.membership is not None and self.membership.is_shared:
                 await self._accept_on(sockets)  # the controller may be another broker
             if self.membership is not None:
@@ -324,6 +326,7 @@ class Broker:
                 self.metrics.close()
             if self.membership is not None:
                 await self.membership.leave()
+            self.logs.unlock()
             raise
         self._tick()
 

@@ -16,9 +16,10 @@ from kbroker.broker import Broker
 from kbroker.config import ConfigError
 from kbroker.configuration.broker_keys import BrokerConfig
 from kbroker.configuration.layers import Configuration
+from kbroker.data_directories import WrongCluster
 from kbroker.handlers import BETWEEN_BROKERS, HANDLERS
 from kbroker.listeners import Listeners
-from kbroker.membership import Membership, WrongCluster
+from kbroker.membership import Membership
 from kbroker.serving import serve
 from storage.checkpoints import read_meta_properties
 from storage.files import Disk

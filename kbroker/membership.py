@@ -13,7 +13,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from kbroker import own_configuration
 from kbroker.cluster_features import SUPPORTED, ClusterFeatures
 from kbroker.context import Parked
 from kbroker.controller_channel import ControllerChannel, Whereabouts
+from kbroker.data_directories import check_owner, note_owner
 from kbroker.handlers.leader_and_isr import leader_and_isr
 from kbroker.handlers.stop_replica import stop_replica
 from kbroker.handlers.update_metadata import update_metadata
@@ -41,7 +41,6 @@ from kbroker.producer_ids import ProducerIds
 from kbroker.refused_orders import RefusedOrders
 from kbroker.replica_fetcher import FollowerQuotas, ReplicaFetchers
 from kbroker.stored_topics import StoredTopics
-from storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from storage.errors import StorageError
 from storage.log import UnifiedLog
 from wire.api.alter_configs import AlterConfigsRequest
@@ -76,10 +75,6 @@ QUESTIONS: Mapping[type, Callable[[Any, int], events.Question]] = {
     IncrementalAlterConfigsRequest: lambda request, version: events.IncrementalAlterConfigs(request),
 }
 """What a broker asks the controller, for itself or for clients; CreateTopics needs chance as well."""
-
-
-class WrongCluster(Exception):
-    """A data directory belongs to another cluster, or to another broker."""
 
 
 class Membership:
@@ -259,10 +254,24 @@ class Membership:
             values.leader_imbalance_per_broker_percentage,
         )
 
+    async def prepare(self) -> None:
+        """Learn which cluster it is, and what is configured. WrongCluster where the directories say another.
+
+        Then the directories are locked, and say whose they are. Nothing is written in them before.
+        """
+        broker = self._broker
+        broker.cluster_id = await prepare(self._store, broker.cluster_id)
+        logs = broker.logs
+        check_owner(
+            logs.files, [directory.path for directory in logs.directories], broker.node_id, broker.cluster_id
+        )
+        await self.controller.learn()
+        logs.lock()
+        note_owner(logs.directories, broker.cluster_id, broker.node_id, self._metadata_file)
+
     async def join(self) -> None:
         """Returns when the controller has told this broker what it leads, and it does."""
         broker = self._broker
-        self._claim(await prepare(self._store, broker.cluster_id))
         if self.is_shared:
             broker.spawn(self.lease.keep())
             await self._features.read()
@@ -270,22 +279,6 @@ class Membership:
         self._running = broker.spawn(self.controller.run())
         while broker.node_id not in broker.metadata.nodes or broker.orders.is_busy:  # noqa: ASYNC110 -- soon
             await asyncio.sleep(LOOK_AGAIN_S if self.is_shared else 0)
-
-    def _claim(self, cluster_id: str) -> None:
-        """Note in every data directory whose it is; WrongCluster where it is somebody else's."""
-        broker = self._broker
-        broker.cluster_id = cluster_id
-        for directory in broker.logs.online:
-            found = read_meta_properties(broker.logs.files, directory.path)
-            mine = found or MetaProperties(0, cluster_id, broker.node_id)
-            if mine.cluster_id not in (None, cluster_id):
-                raise WrongCluster(f"{directory.path} belongs to cluster {mine.cluster_id}, not {cluster_id}")
-            if mine.node_id not in (None, broker.node_id):
-                raise WrongCluster(f"{directory.path} belongs to broker {mine.node_id}, not {broker.node_id}")
-            is_first = directory is broker.logs.directories[0]
-            mine = replace(mine, metadata_file=self._metadata_file if is_first else None)
-            if mine != found:
-                write_meta_properties(broker.logs.files, directory.path, mine)
 
     async def depart(self) -> bool:
         """Have leadership moved away before the broker stops, as far as others can take it, and unregister.

@@ -35,6 +35,7 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
 METADATA_FILE = "kbroker.metadata.file"
+LOG_DIRS = "kbroker.log.dirs"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 
@@ -66,6 +67,8 @@ class MetaProperties:
     directory_id: bytes | None = None
     metadata_file: str | None = None
     """A file beside it that says which topics there are: of a kbroker alone. Kafka passes over the key."""
+    log_dirs: tuple[str, ...] = ()
+    """All data directories of the broker, where there are several. Kafka passes over the key, too."""
 
 
 def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
@@ -206,6 +209,7 @@ def read_meta_properties(files: Files, directory: str) -> MetaProperties | None:
             None if node_id is None else _integer(node_id),
             None if directory_id is None else uuid_from_text(directory_id),
             properties.get(METADATA_FILE),
+            tuple(properties[LOG_DIRS].split(",")) if LOG_DIRS in properties else (),
         )
     except (WireError, ValueError) as error:
         raise CorruptCheckpoint(path, str(error)) from error
@@ -216,6 +220,7 @@ def write_meta_properties(files: Files, directory: str, properties: MetaProperti
         "cluster.id": properties.cluster_id,
         "directory.id": None if properties.directory_id is None else uuid_to_text(properties.directory_id),
         "node.id" if properties.version else "broker.id": properties.node_id,
+        LOG_DIRS: ",".join(properties.log_dirs) or None,
         METADATA_FILE: properties.metadata_file,
         "version": properties.version,
     }

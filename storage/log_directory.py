@@ -143,14 +143,19 @@ class LogDirectory:
     def __repr__(self) -> str:
         return f"<LogDirectory {self.path}, {len(self.logs)} logs>"
 
-    def open(self) -> None:
-        """Take the lock and read what the last broker left. DirectoryLocked where another one runs.
-
-        OutOfDescriptors where there are too few even for this.
-        """
+    def lock(self) -> None:
+        """Make the directory, if there is none, and take its lock. DirectoryLocked where a broker uses it."""
         try:
             self._make()
-            self._lock = self.files.lock(f"{self.path}/{LOCK}")
+            self._lock = self._lock or self.files.lock(f"{self.path}/{LOCK}")
+        except OSError as error:
+            self.fail_at_start(error)
+
+    def open(self) -> None:
+        """Read what the last broker left. OutOfDescriptors where there are too few even for this."""
+        if self.offline is not None:
+            return
+        try:
             self.was_clean = checkpoints.was_clean_shutdown(self.files, self.path)
             checkpoints.remove_clean_shutdown(self.files, self.path)
             for checkpoint in self._checkpoints():

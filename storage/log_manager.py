@@ -23,16 +23,16 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Protocol, TypeVar
 
 from storage.checkpoints import TopicPartition
+from storage.closing import FOREVER_S, Submit, at_once, close_all
 from storage.descriptors import is_exhausted
 from storage.errors import LogDirectoryFailed, OutOfDescriptors, StorageError
 from storage.files import Files
@@ -54,21 +54,8 @@ from wire.words import count
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 PROGRESS_LOGS = 1000
 """After so many a line says how far it is."""
-CLOSERS = 4
-"""Threads that close logs side by side."""
-FOREVER_S = 1e9
-LAST_WORD_S = 1.0
-"""For the checkpoints of a directory, and for saying what was not closed, when the time is over."""
-
-
-class Submit(Protocol):
-    """An executor's `submit`, as far as it is needed."""
-
-    def __call__(self, function: Callable[[], T], /) -> Future[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +134,31 @@ class LogManager:
 
     # -- start
 
+    def lock(self) -> None:
+        """Keep others out of the directories, and change nothing else. DirectoryLocked where one is used."""
+        self.files.descriptors.belong_here()
+        try:
+            for directory in self.directories:
+                directory.lock()
+        except StorageError:
+            self.unlock()
+            raise
+
+    def unlock(self) -> None:
+        """After a start that has failed."""
+        for directory in self.directories:
+            directory.release()
+
     def start(self, now_ms: int, progress: Callable[[int, int], object] = lambda done, total: None) -> None:
         """Open every log. DirectoryLocked where another broker uses a directory; `progress` counts logs."""
         self._started_ms = now_ms
-        self.files.descriptors.belong_here()
+        self.lock()
         try:
             for directory in self.directories:
                 directory.open()
             self._open_all(now_ms, progress)
         except StorageError:
-            for directory in self.directories:
-                directory.release()
+            self.unlock()
             raise
 
     def _open_all(self, now_ms: int, progress: Callable[[int, int], object]) -> None:
@@ -223,7 +224,7 @@ class LogManager:
             now_ms=now_ms,
             settings=self._settings,
         )
-        return _at_once(load) if directory.was_clean else self._submit(load)
+        return at_once(load) if directory.was_clean else self._submit(load)
 
     def _place(
         self, directory: LogDirectory, topic_partition: TopicPartition, opened: Future[UnifiedLog]
@@ -531,33 +532,7 @@ class LogManager:
         for _, log in self._made.values():
             log.release()
         self._made.clear()
-        queue = deque(log for log in self if log.offline is None)
-        closing = partial(_close_in_turn, queue, time_left_s)
-        _wait_for([self._submit_or_run(closing) for _ in range(CLOSERS)], time_left_s)
-        ending = [
-            self._submit_or_run(partial(self._close_directory, directory, broker_epoch))
-            for directory in self.directories
-        ]
-        _wait_for(ending, lambda: max(LAST_WORD_S, time_left_s()))
-
-    def _close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
-        left = sum(not log.is_closed for log in directory.logs.values())
-        if left:
-            logger.error(
-                "%d of %s in %s could not be closed; the next start will recover what is left",
-                left,
-                count(len(directory.logs), "log"),
-                directory.path,
-            )
-        with suppress(StorageError):
-            directory.close(clean=not left and not directory.broken, broker_epoch=broker_epoch)
-
-    def _submit_or_run(self, function: Callable[[], None]) -> Future[None]:
-        try:
-            return self._submit(function)
-        except Exception as error:
-            logger.error("There is no thread to close logs: %s", error or type(error).__name__)
-            return _at_once(function)
+        close_all(self.directories, self._submit, broker_epoch, time_left_s)
 
 
 def _try(submitting: Callable[[], object]) -> bool:
@@ -568,33 +543,3 @@ def _try(submitting: Callable[[], object]) -> bool:
         logger.error("There is no thread for work on the logs: %s", error or type(error).__name__)
         return False
     return True
-
-
-def _close_in_turn(queue: deque[UnifiedLog], time_left_s: Callable[[], float]) -> None:
-    """In a thread, beside others that take from the same queue."""
-    while time_left_s() > 0:
-        try:
-            log = queue.popleft()
-        except IndexError:
-            return
-        if not log.is_being_flushed:
-            with suppress(StorageError):  # whether it was closed is asked later
-                log.close()
-
-
-def _wait_for(futures: Iterable[Future[None]], time_left_s: Callable[[], float]) -> None:
-    for future in futures:
-        try:
-            future.result(max(0.0, time_left_s()))
-        except TimeoutError:
-            logger.error("A thread does not come to an end; what it was doing is left as it is")
-
-
-def _at_once(function: Callable[[], T]) -> Future[T]:
-    """What an executor does, without a thread."""
-    future: Future[T] = Future()
-    try:
-        future.set_result(function())
-    except Exception as error:
-        future.set_exception(error)
-    return future

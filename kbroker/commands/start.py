@@ -48,8 +48,8 @@ def add_to(commands: _SubParsersAction[ArgumentParser]) -> None:
 def run_start(options: Namespace) -> int:
     from controller.membership import DuplicateBrokerId
     from controller.metadata_store import StoreError
+    from kbroker.data_directories import WrongCluster
     from kbroker.listeners import CannotListen
-    from kbroker.membership import WrongCluster
     from storage.errors import StorageError
 
     try:
@@ -123,9 +123,12 @@ def run_alone(configuration: Configuration, listeners: Listeners, ready: Callabl
     from controller.metadata_store import StoreDamaged
     from controller.znodes import ZnodeError
     from kbroker.config import ConfigError
+    from kbroker.data_directories import check_owner
     from kbroker.serving import run
+    from storage.files import Disk
 
     directories = configuration.broker.data_directories
+    owners = check_owner(Disk(), directories, node_id_of(configuration))
     database = Path(directories[0]) / METADATA
     if not holds_data(database):
         for directory in directories[1:]:
@@ -133,6 +136,10 @@ def run_alone(configuration: Configuration, listeners: Listeners, ready: Callabl
                 raise ConfigError(f"log.dirs: {METADATA} is in {directory}, which has to be named first")
         if holds_logs(directories):
             raise UnusableMetadata(database, "there are logs, and it is missing or empty", directories)
+        for directory, owner in owners.items():
+            if owner is not None and owner.cluster_id is not None:
+                why = f"{directory} belongs to cluster {owner.cluster_id}, and it is missing or empty"
+                raise UnusableMetadata(database, why, directories)
     try:
         run(lambda: make_broker(configuration, listeners), ready, lambda broker: join(broker, configuration))
     except (StoreDamaged, ZnodeError) as error:
@@ -186,17 +193,28 @@ def make_broker(configuration: Configuration, listeners: Listeners) -> Broker:
         listeners,
         configuration=configuration,
         data=[os.path.abspath(path) for path in values.data_directories],  # as clients are told them
-        node_id=values.broker_id if values.broker_id >= 0 else 1,
+        node_id=node_id_of(configuration),
     )
 
 
+def node_id_of(configuration: Configuration) -> int:
+    """Of a broker alone."""
+    broker_id = configuration.broker.broker_id
+    return broker_id if broker_id >= 0 else 1
+
+
 def join(broker: Broker, configuration: Configuration) -> Membership:
-    """A cluster of one, on a store in the first data directory."""
+    """A cluster of one, on a store in the first data directory, which nobody else may use."""
     import asyncio
 
     from controller.embedded import EmbeddedTree
+    from kbroker.data_directories import check_owner
     from kbroker.membership import Membership
 
+    directories = [directory.path for directory in broker.logs.directories]
+    check_owner(broker.logs.files, directories, broker.node_id)
+    broker.logs.lock()
+    broker.check_directories()
     directory = Path(configuration.broker.data_directories[0])
     is_durable = configuration.broker.kbroker_flush != "never"
     tree = EmbeddedTree.open(

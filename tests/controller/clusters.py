@@ -54,6 +54,7 @@ class Broker:
         self._last_arrival: dict[int, float] = {}
 
     async def start(self) -> None:
+        await self.controller.learn()
         await self.controller.start()
         self._task = asyncio.create_task(self.controller.run())
 

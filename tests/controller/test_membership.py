@@ -25,6 +25,7 @@ async def test_a_second_broker_of_the_same_id_is_kept_out() -> None:
     await cluster.start(1)
     started = asyncio.get_running_loop().time()
     twin = Broker(cluster, 1, await cluster.connect())
+    await twin.controller.learn()
     with pytest.raises(DuplicateBrokerId):
         await twin.controller.start()
     assert 60 <= asyncio.get_running_loop().time() - started < 61

@@ -13,7 +13,7 @@ from controller.embedded import EmbeddedTree
 from kbroker.cluster import broker_id_of
 from kbroker.config import ConfigError
 from kbroker.configuration.layers import Configuration
-from kbroker.membership import WrongCluster
+from kbroker.data_directories import WrongCluster
 from storage.checkpoints import MetaProperties, write_meta_properties
 from storage.files import Disk
 
