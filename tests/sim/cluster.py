@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from controller.embedded import EmbeddedTree
-from controller.metadata_store import NoNode
-from controller.znodes import Controller
+from controller.metadata_store import NoNode, SessionState
+from controller.znodes import BrokerRegistration, Controller
 from kbroker.broker import Broker
 from kbroker.configuration.layers import Configuration
 from kbroker.handlers import BETWEEN_BROKERS, HANDLERS
@@ -243,6 +243,13 @@ class Cluster:
 
     def brokers(self) -> list[Broker]:
         return [node.broker for node in self.nodes if node.is_ready and node.broker is not None]
+
+    def is_registered(self, node: Node) -> bool:
+        """In the store, by the life that it is in now, which still reaches the store."""
+        if node.broker is None or node.session is None or node.session.state is not SessionState.CONNECTED:
+            return False
+        found = self.tree._nodes.get(BrokerRegistration.path(node.broker_id))
+        return found is not None and found.czxid == node.broker.broker_epoch
 
     def in_sync(self, *, at_rest: bool = True) -> bool:
         """Everybody runs, everything has a leader, every replica is in sync, and `at_rest` has the same."""

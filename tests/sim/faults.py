@@ -2,10 +2,10 @@
 
 One fault at a time or several at once; at the end of the run all are over. Power cuts are rationed, as Kafka
 promises no more: an acknowledgement of all in-sync replicas means that it is in their page caches. So power
-goes at one broker while every replica is in sync and nobody ails, and nothing else is harmed until it is back
-in sync; at other times only processes die. A disk that does not write what it was given to sync is as good as
-one without power: its machine is restarted. A disk that is full, or refuses other things, makes logs go
-offline, or all of them and the broker stops; once it is in order, somebody restarts the broker.
+goes at one broker while every replica is in sync and nobody ails or is cut off, and nothing else is harmed
+until it is back in sync; at other times only processes die. A disk that does not write what it was given to
+sync is as good as one without power: its machine is restarted. A disk that is full, or refuses other things,
+makes logs go offline, or all of them and the broker stops; once it is in order, somebody restarts the broker.
 """
 
 from __future__ import annotations
@@ -131,17 +131,19 @@ class Faults:
 
     def _cut_power(self) -> None:
         node = self._one()
-        if node is not None and self._is_well():
+        if node is not None and self.is_well():
             self._dark = node
             self._cluster.cut_power(node, self._chance.choice(list(Outcome)))
             self._come_back(node)
 
-    def _is_well(self) -> bool:
+    def is_well(self) -> bool:
         """Everything is in sync, and nobody is about to fall behind who has not been missed yet."""
         nodes = self._cluster.nodes
         is_frozen = any(node.process is not None and node.process.is_stopped for node in nodes)
         is_broken = any(node.disk.is_failing for node in nodes)
-        return not is_frozen and not is_broken and self._cluster.in_sync(at_rest=False)
+        if is_frozen or is_broken or not self._cluster.network.is_whole:
+            return False
+        return all(map(self._cluster.is_registered, nodes)) and self._cluster.in_sync(at_rest=False)
 
     # -- disks and clocks
 
@@ -162,7 +164,7 @@ class Faults:
     def _fail_syncs(self) -> None:
         """What was to be synced is gone with the machine's memory: as a power cut, later."""
         node = self._one()
-        if node is not None and self._is_well():
+        if node is not None and self.is_well():
             self._dark, self._is_going = node, True
             self._refuse(node, "sync")
             self._later(3.0, self._replace_machine, node)

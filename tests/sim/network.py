@@ -75,6 +75,10 @@ class Network:
     def cut(self, source: str, target: str) -> None:
         self._cuts.add((source, target))
 
+    @property
+    def is_whole(self) -> bool:
+        return not self._cuts
+
     def heal(self, reset: float = 0.5) -> None:
         """Every cut. Connections that it concerned are reset with some probability, or go on."""
         cuts, self._cuts = self._cuts, set()

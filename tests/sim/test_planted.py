@@ -11,7 +11,7 @@ from tests.sim.simulation import Simulation, simulate
 from tests.sim.workloads import WORKLOADS
 from wire.errors import ErrorCode, KafkaError
 
-MOST_SEEDS = 20
+MOST_SEEDS = 40
 """Of the workload of the first one, should runs have become others."""
 
 
