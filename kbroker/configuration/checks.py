@@ -93,14 +93,19 @@ def check_broker(configuration: Configuration) -> None:
 
 def check_change(before: Configuration, after: Configuration) -> None:
     """What Kafka asks of a change while a broker runs."""
-    given = sorted({name for _, layer in after.layers for name in layer})
-    for name in (*THREADS, *(name for name in given if without_listener(name) == OF_LISTENERS)):
+    for name in dict.fromkeys((*THREADS, *_given(after, OF_LISTENERS))):
         old, new = before.value(name), after.value(name)
         if new != old and not max(1, old // 2) <= new <= 2 * old:
             raise ConfigError(
                 f"{name}={new}: while a broker runs, it can be halved or doubled, and now it is {old}"
             )
     _check_local_retention(after)
+
+
+def _given(configuration: Configuration, *keys: str) -> list[str]:
+    """Which of these are set, for single listeners, too."""
+    names = {name for _, layer in configuration.layers for name in layer if name.endswith(keys)}
+    return sorted(name for name in names if without_listener(name) in keys)
 
 
 def _check_local_retention(configuration: Configuration) -> None:
@@ -167,11 +172,9 @@ def _check_connections(configuration: Configuration) -> None:
             "queued.max.request.bytes",
             broker.queued_max_request_bytes,
         )
-    for _, layer in configuration.layers:
-        for name, text in layer.items():
-            key = without_listener(name)
-            if key in ADMISSIONS and BROKER_KEYS[key].parse(text) == 0:
-                raise ConfigError(f"{name}=0: nobody could connect")
+    for name in _given(configuration, *ADMISSIONS):
+        if configuration.value(name) == 0:
+            raise ConfigError(f"{name}=0: nobody could connect")
     overrides = connections_per_host(broker.max_connections_per_ip_overrides)
     if broker.max_connections_per_ip == 0 and not overrides:
         raise ConfigError("max.connections.per.ip=0: without overrides nobody could connect")

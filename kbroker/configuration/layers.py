@@ -112,9 +112,19 @@ class Configuration:
         return self
 
     def _of_what_fits_together(self) -> Configuration:
-        fitting, has_grown = Configuration(self.static), True
-        left = {(_DEFAULT, name): text for name, text in self.dynamic_default.items()}
-        left |= {(_BROKER, name): text for name, text in self.dynamic_broker.items()}
+        (_, broker), (_, default), _ = self.layers
+        stored = {_DEFAULT: default, _BROKER: broker}
+        unknown = {
+            layer: {name: text for name, text in texts.items() if find_broker_key(name) is None}
+            for layer, texts in stored.items()
+        }
+        left = {
+            (layer, name): text
+            for layer, texts in stored.items()
+            for name, text in texts.items()
+            if name not in unknown[layer]
+        }
+        fitting, has_grown = self.with_dynamic(**unknown), True
         reasons: dict[tuple[str, str], ConfigError] = {}
         while has_grown:
             has_grown = False

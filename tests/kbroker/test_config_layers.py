@@ -224,11 +224,11 @@ def test_what_is_stored_and_contradicts_other_values_is_logged_and_not_used(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """And nothing else: with log.retention.ms it would be records that are lost."""
-    stored = {"max.connections.per.ip": "0", "log.retention.ms": "5", "max.connections": "7"}
+    stored = {"max.connections.per.ip": "0", "log.retention.ms": "5", "max.connections": "7", "a.b": "c"}
     layers = Configuration(dynamic_broker=stored, dynamic_default={"log.cleaner.threads": "1000"})
     layers = layers.without_contradictions()
     assert layers.broker.max_connections_per_ip == (1 << 31) - 1
-    assert (layers.topic().retention_ms, layers.broker.max_connections) == (5, 7)
+    assert (layers.topic().retention_ms, layers.broker.max_connections, layers.text("a.b")) == (5, 7, "c")
     assert (layers.dynamic_broker, layers.dynamic_default) == (stored, {"log.cleaner.threads": "1000"})
     assert [record.getMessage() for record in caplog.records] == [
         "ignoring what is stored for brokers: log.cleaner.dedupe.buffer.size=134217728 is not more than "
