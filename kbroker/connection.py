@@ -131,6 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader.drop()
         self._backlog.clear()
         self._large_bytes = 0
+        self._in_turn = False  # memory may have run out in the middle of one
         self.closed.set_result(None)
         self._count_held()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -436,6 +436,24 @@ def test_a_client_that_left_meanwhile_harms_nobody(hosting: Hosting) -> None:
     until(lambda: not hosting.do(lambda: len(hosting.broker.connections)))
     held = hosting.do(lambda: hosting.broker.connections.held_bytes)
     assert held > 0, "what is kept of it counts"
+    busy.free()
+    until(lambda: hosting.do(lambda: partition.log.log_end_offset) == 1)
+    until(lambda: not hosting.do(lambda: hosting.broker.connections.held_bytes))
+
+
+class NoMemory(deque[bytes]):
+    def append(self, request: bytes) -> None:
+        raise MemoryError
+
+
+def test_a_connection_that_ends_for_want_of_memory_holds_nothing_for_ever(hosting: Hosting) -> None:
+    partition = hosting.host()
+    busy, client = Busy(hosting), hosting.connect()
+    until(lambda: hosting.do(lambda: len(hosting.broker.connections)))
+    [connection] = hosting.do(lambda: list(hosting.broker.connections))
+    connection._backlog = NoMemory()
+    send(client, bomb(Codec.ZSTD, 3 * MOST_ON_LOOP), batch(b"behind it"))
+    assert client.receive() == b""
     busy.free()
     until(lambda: hosting.do(lambda: partition.log.log_end_offset) == 1)
     until(lambda: not hosting.do(lambda: hosting.broker.connections.held_bytes))
