@@ -4,9 +4,11 @@
 it was used (`kbroker.log.dirs`, which Kafka passes over).
 
 - A directory of another cluster, or of another broker, is refused with nothing changed.
-- So is one without the file, where another directory knows it: its disk may not be mounted, and what would be
-  written there now would be hidden later. An empty `meta.properties` says that it is to begin empty.
-- A new directory has no file, and nobody knows it. The others get to know it when its own file is durable.
+- So is one without the file, where another directory knows it, or where the log of a partition is missing
+  that has no other in-sync replica: its disk may not be mounted, and what would be written there now would be
+  hidden later. An empty `meta.properties` says that it is to begin empty.
+- A new directory has no file, and nobody misses anything. The others get to know it when its own file is
+  durable.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from functools import partial
 from storage.checkpoints import META_PROPERTIES, MetaProperties, read_meta_properties, write_meta_properties
 from storage.errors import StorageError
 from storage.files import Files
-from storage.log_directory import LogDirectory
+from storage.log_directory import LogDirectory, log_name
+from wire.words import count
+
+MOST_NAMES = 3
 
 
 class WrongCluster(Exception):
@@ -60,6 +65,21 @@ def _check_unknown(path: str, found: Mapping[str, MetaProperties | None]) -> Non
     for other, properties in found.items():
         if properties is not None and os.path.abspath(path) in properties.log_dirs:
             raise NotMounted(path, f"and {other} was used together with it")
+
+
+def check_only_copies(
+    files: Files, found: Mapping[str, MetaProperties | None], wanted: Iterable[tuple[str, int]]
+) -> None:
+    """NotMounted where a directory has no file, and logs that nobody else has are in none of them."""
+    unknown = next((path for path, properties in found.items() if properties is None), None)
+    if unknown is None:
+        return
+    names = [log_name(partition) for partition in wanted]
+    missing = [name for name in names if not any(files.is_dir(f"{path}/{name}") for path in found)]
+    if missing:
+        others = ", ..." if len(missing) > MOST_NAMES else ""
+        what = f"{count(len(missing), 'log')} ({', '.join(missing[:MOST_NAMES])}{others})"
+        raise NotMounted(unknown, f"and {what} with no other in-sync replica should be on this broker")
 
 
 def note_owner(

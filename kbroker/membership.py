@@ -21,13 +21,14 @@ from controller.controller import Chance, Controller, Outlets
 from controller.controller import Settings as ControllerSettings
 from controller.membership import prepare
 from controller.metadata_store import MetadataStore, SessionState, StoreError
+from controller.only_copies import only_in_sync_on
 from controller.producer_ids import next_block
 from controller.znodes import LOG_DIR_EVENT_PREFIX, BrokerRegistration, LogDirEvent
 from kbroker import own_configuration
 from kbroker.cluster_features import SUPPORTED, ClusterFeatures
 from kbroker.context import Parked
 from kbroker.controller_channel import ControllerChannel, Whereabouts
-from kbroker.data_directories import check_owner, note_owner
+from kbroker.data_directories import check_only_copies, check_owner, note_owner
 from kbroker.handlers.leader_and_isr import leader_and_isr
 from kbroker.handlers.stop_replica import stop_replica
 from kbroker.handlers.update_metadata import update_metadata
@@ -262,9 +263,10 @@ class Membership:
         broker = self._broker
         broker.cluster_id = await prepare(self._store, broker.cluster_id)
         logs = broker.logs
-        check_owner(
-            logs.files, [directory.path for directory in logs.directories], broker.node_id, broker.cluster_id
-        )
+        paths = [directory.path for directory in logs.directories]
+        owners = check_owner(logs.files, paths, broker.node_id, broker.cluster_id)
+        if None in owners.values():
+            check_only_copies(logs.files, owners, await only_in_sync_on(self._store, broker.node_id))
         await self.controller.learn()
         logs.lock()
         note_owner(logs.directories, broker.cluster_id, broker.node_id, self._metadata_file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from kbroker.membership import Membership
 from kbroker.replica_manager import Durability
 from storage.checkpoints import MetaProperties, read_meta_properties, write_meta_properties
 from storage.files import Disk
-from tests.kbroker.cluster.in_process import Cluster, run
+from tests.kbroker.cluster.in_process import Cluster, run, until
 from tests.storage.partitions import SMALL, TOPIC_ID, fill, new_manager
 
 DISK = Disk(durable=False)
@@ -236,6 +237,70 @@ class TestWhetherItIsThere:
             except KeyboardInterrupt:
                 lived(*directories)
         assert len(wrote) == 6
+
+
+class TestWhatOthersKnow:
+    """A broker with one directory: nobody knows it but the cluster."""
+
+    def test_the_only_copy_is_not_begun_anew(self, tmp_path: Path) -> None:
+        async def test(cluster: Cluster) -> None:
+            await cluster.create("t", 1, partitions=4)
+            assert (await cluster.produce(1, b"v")).error_code == 0
+            await cluster.crash(1)
+            (tmp_path / "broker-1").rename(tmp_path / "unmounted")
+            why = r"4 logs \(t-0, t-1, t-2, ...\) with no other in-sync replica"
+            with pytest.raises(NotMounted, match=why):
+                await cluster.start(1)
+            assert list((tmp_path / "broker-1").iterdir()) == []
+            (tmp_path / "broker-1").rmdir()
+            (tmp_path / "unmounted").rename(tmp_path / "broker-1")
+            await cluster.start(1)
+            await until(lambda: cluster.values(1) == [b"v"])
+
+        run(test, tmp_path, 1)
+
+    def test_an_empty_file_gives_the_only_copy_up(self, tmp_path: Path) -> None:
+        async def test(cluster: Cluster) -> None:
+            await cluster.create("t", 1)
+            assert (await cluster.produce(1, b"v")).error_code == 0
+            await cluster.crash(1)
+            shutil.rmtree(tmp_path / "broker-1")
+            (tmp_path / "broker-1").mkdir()
+            (tmp_path / "broker-1" / "meta.properties").touch()
+            await cluster.start(1)
+            await until(lambda: cluster.leader() == 1)
+            assert cluster.values(1) == []
+
+        run(test, tmp_path, 1)
+
+    def test_a_replica_that_others_have_is_copied_again(self, tmp_path: Path) -> None:
+        """As Kafka does with ZooKeeper, when a disk was replaced."""
+
+        async def test(cluster: Cluster) -> None:
+            await cluster.create("t", 1, 2)
+            assert (await cluster.produce(1, b"v")).error_code == 0
+            await cluster.crash(2)
+            await until(lambda: cluster.isr() == {1})
+            shutil.rmtree(tmp_path / "broker-2")
+            await cluster.start(2)
+            await until(lambda: cluster.isr() == {1, 2})
+            assert cluster.values(2) == [b"v"]
+
+        run(test, tmp_path, 2)
+
+    def test_a_second_directory_that_no_record_names(self, tmp_path: Path) -> None:
+        """As those of Kafka, or of an earlier kbroker."""
+        one, other = tmp_path / "one", tmp_path / "other"
+        lived(one, other, num_partitions=4)
+        for place in (one, other):
+            properties = read_meta_properties(DISK, str(place))
+            assert properties is not None
+            write_meta_properties(DISK, str(place), replace(properties, log_dirs=()))
+        held = sorted(path.name for path in other.iterdir() if path.is_dir())
+        assert held
+        shutil.rmtree(other)
+        with pytest.raises(NotMounted, match=f"{other}: it has no meta.properties, and 2 logs"):
+            lived(one, other)
 
 
 def test_topics_are_configured_when_their_logs_are_opened(tmp_path: Path) -> None:
