@@ -288,3 +288,20 @@ def test_a_default_of_brokers_has_retention_take_segments(
     defaults(log_retention_bytes=SEGMENT_BYTES)
     until(lambda: speaker.offset(topic, -2).offset > 0)
     assert speaker.offset(topic, -2).offset == 2  # three segments are too many by a little more than one
+
+
+def test_segments_that_existed_are_indexed_as_their_topic_says(tmp_path: Path) -> None:
+    """Kafka knows how topics are configured when it opens their logs. The first batch has no entry."""
+    entries = []
+    for start in range(2):
+        broker = BrokerProcess(tmp_path / "broker.log")
+        speaker = Speaker(broker.host, broker.port)
+        if not start:
+            speaker.create("t", index_interval_bytes=0)
+        for _ in range(10):
+            assert speaker.produce("t", batch(b"v" * 20)).error_code == 0
+        speaker.socket.close()
+        assert broker.stop() == 0
+        index = Path(f"{broker.log.with_suffix('.data')}/t-0/{0:020d}.index")
+        entries.append(index.stat().st_size // 8)
+    assert entries == [9, 18]
