@@ -12,6 +12,7 @@ Rules:
   loop: a large one must not stop everything else. Until then its keys get COORDINATOR_LOAD_IN_PROGRESS.
 - A partition that it leads no more is given up at once: those who wait get NOT_COORDINATOR. So is one with a
   record that makes no sense, until this broker is elected anew; records of unknown types are passed over.
+  What cannot be read for want of a descriptor or of memory is read again.
 - Those who wait for replicas for longer than `patience_ms` get COORDINATOR_NOT_AVAILABLE. What was decided
   stays, and may come to hold.
 - Which partition a key belongs to is Kafka's choice (`kbroker.coordinators.key_partition`). What is found in
@@ -36,6 +37,7 @@ from kbroker.log_limits import LogLimits
 from kbroker.replica_manager import HostedPartition, ReplicaManager
 from kbroker.takeover import Takeover
 from storage.appending import NO_GUARDS, Appended
+from storage.errors import OutOfDescriptors
 from storage.producer_state import Origin, VerificationGuard
 from storage.reading import Isolation
 from wire.errors import ErrorCode, KafkaError
@@ -45,6 +47,8 @@ from wire.records import BatchBuilder, BatchHeader, ControlType, batch_headers, 
 logger = logging.getLogger(__name__)
 
 LOAD_BYTES_PER_TURN = 1 << 20
+LOAD_AGAIN_MS = 1_000
+"""After what may pass."""
 SAFE_YET_MS = 200
 PATIENCE_MS = 30_000
 NO_PRODUCER_ID = -1
@@ -456,6 +460,12 @@ class Shard(Generic[M]):
             for position, header in batch_headers(result.records):
                 offset = header.base_offset
                 self._replay_batch(header, result.records, position)
+        except (OutOfDescriptors, MemoryError) as error:
+            self._clock.log_limits.warning(
+                logger, ("load", self._topic), "%s is not loaded yet: %r", self.partition, error
+            )
+            self._clock.call_later_ms(LOAD_AGAIN_MS, lambda: self.load(offset))
+            return
         except Exception:
             logger.exception(
                 "%s cannot be loaded from offset %d on and is not served", self.partition, offset

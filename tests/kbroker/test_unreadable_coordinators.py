@@ -6,9 +6,11 @@ failed for Kafka's runtime: NOT_COORDINATOR until it is elected anew, and ListGr
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -27,6 +29,8 @@ from wire.api.offset_commit import (
 from wire.errors import ErrorCode
 from wire.internal import CONSUMER_OFFSETS, encode_record_key
 from wire.internal.offsets_and_groups import OffsetCommitKey
+
+T = TypeVar("T")
 
 PARTITIONS = 2
 READABLE, UNREADABLE = "c", "b"
@@ -103,3 +107,31 @@ def test_a_record_of_an_unknown_type_is_passed_over(hosting: Hosting) -> None:
     load_again_with(hosting, UNREADABLE, UNKNOWN_TYPE, b"whatever")
     until(lambda: groups(hosting) == (0, [UNREADABLE]))
     assert commit(hosting, UNREADABLE) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), MemoryError()], ids=repr)
+def test_what_could_not_be_read_for_a_moment_is_read_again(hosting: Hosting, error: Exception) -> None:
+    """It says nothing about the disk or the records. Before, the partition was not served any more."""
+    assert commit(hosting, UNREADABLE) == 0
+    index = partition_of(UNREADABLE, PARTITIONS)
+    partition = hosting.broker.replicas.leader_of(CONSUMER_OFFSETS, index)
+    descriptors = hosting.broker.logs.files.descriptors
+    refused: list[object] = []
+
+    def refuse(opening: Callable[[], T]) -> T:
+        refused.append(opening)
+        if len(refused) == 2:
+            del descriptors.with_room
+        raise error
+
+    def load() -> None:
+        hosting.broker.groups.resigned(index)
+        partition.log.release()
+        descriptors.with_room = refuse  # type: ignore[method-assign]
+        hosting.broker.groups.elected(partition)
+
+    hosting.do(load)
+    assert refused
+    until(lambda: commit(hosting, UNREADABLE) == 0)
+    assert groups(hosting) == (0, [UNREADABLE])
