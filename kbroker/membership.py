@@ -388,6 +388,9 @@ class Membership:
                 if not has_to:
                     break
                 await asyncio.sleep(READ_AGAIN_S)
+            except Exception:  # somebody waits all the same
+                logger.exception("a bug in the broker, met while reading how topics are configured")
+                break
         then()
 
     # -- what other brokers ask the controller here

@@ -223,9 +223,13 @@ def append_as_follower(log: UnifiedLog, data: Buffer, now_ms: int) -> Appended |
         log.segments.active.prepare()
         has_begun = True
         for position, header in found:
-            size, last_offset, max_timestamp = header.size, header.last_offset, header.latest_timestamp
+            size, last_offset, max_timestamp = header.size, header.last_offset, header.max_timestamp
+            if max_timestamp < header.base_timestamp:
+                max_timestamp = header.latest_timestamp
             if log.make_room(run, size, header.base_offset, last_offset, max_timestamp, now_ms):
                 start = position
+            if max_timestamp != header.max_timestamp:
+                log.segments.active.may_be_later = True
             log.take_over(header, view, position)
             run.buffers[:] = [view[start : position + size]]
             run.written.append((size, last_offset, max_timestamp))

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 
-from storage.batch_scan import CorruptBatch
+from storage.batch_scan import CorruptBatch, OtherFormat
 from storage.check_indexes import SegmentIndexes
 from storage.check_names import REMOVED_AT_START, PartitionNames
 from storage.check_producers import Replay, Snapshots
@@ -39,6 +39,7 @@ from wire.record_batch import CODEC_MASK, BatchHeader, crc_is_valid
 CUT = "The next start cuts the log there."
 RESTORE = "Restore the partition from another replica, if there is one."
 NOT_SERVED = f"kbroker does not serve it to readers. {RESTORE}"
+REFUSED = "kbroker does not use such a log, and leaves it as it is. Copy the topic while Kafka runs on it."
 FINE_IF_COMPACTED = "That is fine if the topic is compacted, or was; otherwise records are lost."
 FINE_IF_EXPIRED = (
     "That is fine if the producer had been idle for long; otherwise batches are missing or twice there."
@@ -183,8 +184,11 @@ class PartitionCheck:
     def _damaged(self, error: CorruptBatch, offset: int) -> None:
         severity = self.severity_at(offset)
         self.has_holes = True
-        self.is_cut = severity is Severity.WARNING
-        advice = CUT if self.is_cut else NOT_SERVED
+        if isinstance(error, OtherFormat):
+            severity, advice = Severity.ERROR, REFUSED
+        else:
+            self.is_cut = severity is Severity.WARNING
+            advice = CUT if self.is_cut else NOT_SERVED
         self.add(
             Finding(severity, Kind.BATCH, error.path, f"{error.reason}.", advice, error.position, offset)
         )

@@ -12,6 +12,7 @@ import pytest
 
 from storage.batch_scan import CorruptBatch, OtherFormat
 from storage.errors import StorageError
+from storage.findings import Severity
 from storage.log import UnifiedLog
 from storage.recovery import load_log
 from tests.storage.check.checked_sample import findings
@@ -119,8 +120,9 @@ def test_other_logs_of_the_directory_are_used(disk: SimulatedDisk, caplog: pytes
     assert "Log topic-0 of /log cannot be used" in caplog.text
 
 
-def test_checking_names_the_format(disk: SimulatedDisk) -> None:
+def test_checking_names_the_format_and_does_not_say_that_it_will_be_cut(disk: SimulatedDisk) -> None:
     log = planted(disk, message(0, 1))
     first = findings(disk, log.directory)[0]
-    assert (first.path, first.position) == (LOG, 0)
+    assert (first.path, first.position, first.severity) == (LOG, 0, Severity.ERROR)
+    assert "leaves it as it is" in first.advice
     assert first.what == "a batch of message format 1 begins here, which kbroker does not read."

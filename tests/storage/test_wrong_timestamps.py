@@ -15,7 +15,7 @@ from tests.storage.check.checked_sample import findings
 from tests.storage.partitions import Batch, append, batch, new_log, reopened
 from tests.storage.simulated_disk import SimulatedDisk
 from wire.compression import Codec
-from wire.record_batch import HEADER_SIZE, BatchHeader, assembled
+from wire.record_batch import HEADER_SIZE, BatchHeader, assembled, assign
 
 CONFIG = LogConfig(index_interval_bytes=200, retention_ms=20_000)
 
@@ -75,6 +75,18 @@ class TestLargestTimestampsThatAreTooEarly:
         log.is_changed = True
         log.close()
         assert findings(disk, log.directory) == []
+
+
+def test_what_a_follower_copies_is_found_at_once(disk: SimulatedDisk) -> None:
+    log = new_log(disk, CONFIG)
+    for offset, times in ((0, (100, 105)), (2, (200, 207, 203))):
+        copied = bytearray(lying(*times)[0])
+        assign(copied, 0, offset, 0)
+        log.append_as_follower(copied, 0)
+    log.high_watermark = log.log_end_offset
+    found = [log.offset_for_timestamp(timestamp).offset for timestamp in (100, 101, 106, 201, 207, 208)]
+    assert found == [0, 1, 2, 3, 3, -1]
+    assert log.segments.active.largest_timestamp == 200, "as far as can be told without looking"
 
 
 def test_a_largest_timestamp_that_is_too_late_hides_no_other(disk: SimulatedDisk) -> None:
