@@ -37,6 +37,7 @@ from wire.errors import WireError
 from wire.record_batch import CODEC_MASK, BatchHeader, crc_is_valid
 
 CUT = "The next start cuts the log there."
+LEARNED_AGAIN = "The next start removes the file, and the broker learns the topic id again."
 RESTORE = "Restore the partition from another replica, if there is one."
 NOT_SERVED = f"kbroker does not serve it to readers. {RESTORE}"
 REFUSED = "kbroker does not use such a log, and leaves it as it is. Copy the topic while Kafka runs on it."
@@ -118,7 +119,8 @@ class PartitionCheck:
         try:
             topic_id = read_partition_metadata(self.files, self.path)
         except CorruptCheckpoint as error:
-            self.add(Finding(Severity.ERROR, Kind.METADATA, path, f"{error.why}.", "The topic id is lost."))
+            severity = Severity.ERROR if self.known.was_clean else Severity.WARNING
+            self.add(Finding(severity, Kind.METADATA, path, f"{error.why}.", LEARNED_AGAIN))
             return None
         if topic_id is None:
             self.add(Finding(Severity.NOTE, Kind.METADATA, path, "it is missing: the topic id is unknown."))

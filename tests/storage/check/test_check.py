@@ -161,6 +161,24 @@ def test_a_topic_id_that_cannot_be_read_is_an_error(disk: SimulatedDisk) -> None
     assert (only_finding(disk).severity, only_finding(disk).kind) == (ERROR, Kind.METADATA)
 
 
+@pytest.mark.parametrize("torn", [b"", b"version: 0\n", b"version: 0\ntopic_id: YWFh", bytes(40)])
+def test_a_topic_id_that_a_crash_has_torn_is_learned_again(crashed: SimulatedDisk, torn: bytes) -> None:
+    """A broker that was killed before the first flush, and a power cut."""
+    crashed.plant("/data/codecs-3/partition.metadata", torn)
+    assert (only_finding(crashed).severity, only_finding(crashed).kind) == (WARNING, Kind.METADATA)
+
+
+def test_what_is_wrong_in_a_deleted_log_is_of_no_interest(crashed: SimulatedDisk) -> None:
+    """Its files go one by one, and were not synced before."""
+    deleted = "/data/gone-0.0123456789abcdef0123456789abcdef-delete"
+    for path, data in crashed.files("/data/stamped-0").items():
+        if not path.endswith(".log"):
+            crashed.plant(path.replace("/data/stamped-0", deleted), data[:-5])
+    crashed.plant(f"{deleted}/partition.metadata", b"")
+    finding = only_finding(crashed)
+    assert (finding.severity, finding.kind, finding.path) == (NOTE, Kind.LEFTOVER, deleted)
+
+
 def test_partitions_of_one_topic_have_one_topic_id(disk: SimulatedDisk) -> None:
     disk.plant("/data/codecs-3/partition.metadata", disk.read("/data/stamped-0/partition.metadata"))
     finding = only_finding(disk)
