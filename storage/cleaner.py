@@ -40,7 +40,7 @@ from storage.log import UnifiedLog
 from storage.log_config import FOREVER_MS
 from storage.replacement import replace, stage
 from storage.segment import LogSegment
-from storage.transaction_repair import aborted_in
+from storage.transaction_repair import aborted_in, make_sound
 from wire.record_batch import HEADER_SIZE
 
 logger = logging.getLogger(__name__)
@@ -169,6 +169,8 @@ class LogCleaner:
     def _begin(self, log: UnifiedLog, dirt: Dirt, now_ms: int) -> Cleaning:
         segments = [segment for segment in log.segments if segment.base_offset < dirt.end_offset]
         ends = [*(segment.base_offset for segment in segments[1:]), dirt.end_offset]
+        for segment in segments:  # a thread reads their files
+            make_sound(log, segment)
         assignment = Assignment(
             files=self._files,
             directory=log.directory,

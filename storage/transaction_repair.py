@@ -1,8 +1,9 @@
 """When the transaction index of a segment is believed, and how it is made again while the log is in use.
 
 An index that misses a transaction would have aborted data served as committed, and nothing in the batches
-would tell. So all of its entries are looked at before the first is used. If one cannot be what was written,
-the index is made again: from the producers as they were where the segment begins, and the headers in it.
+would tell; compaction gives up a log with such an index. So all of its entries are looked at before the first
+is used. If one cannot be what was written, the index is made again: from the producers as they were where the
+segment begins, and the headers in it.
 (After a crash `recovery.py` does that, for segments that it reads anyway.)
 """
 
@@ -31,15 +32,21 @@ def aborted_in(
     log: UnifiedLog, segment: LogSegment, offset: int, upper_bound: int
 ) -> tuple[list[AbortedTransaction], bool]:
     """What `TransactionIndex.collect` finds in an index that is sound."""
+    make_sound(log, segment)
+    return segment.transaction_index.collect(offset, upper_bound)
+
+
+def make_sound(log: UnifiedLog, segment: LogSegment) -> None:
+    """Look at the index of a segment, if nobody has, and make it again if it has to be."""
     index = segment.transaction_index
+    if index.is_checked:
+        return
     try:
-        if not index.is_checked:
-            index.is_checked = True
-            index.sanity_check()
+        index.sanity_check()
     except CorruptIndex as error:
         logger.warning("%s; rebuilding it", error)
         index.replace(_Aborted(log, segment).find())
-    return index.collect(offset, upper_bound)
+    index.is_checked = True  # not before: all of that may fail for want of a descriptor
 
 
 class _Aborted:

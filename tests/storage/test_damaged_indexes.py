@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from dataclasses import replace
 
@@ -9,9 +10,11 @@ import pytest
 
 from storage.log import UnifiedLog
 from storage.reading import Isolation, aborted_transactions
+from tests.storage import compacted_logs
 from tests.storage.partitions import SMALL, append, batch, contents, fill, marker, new_log, reopened
 from tests.storage.simulated_disk import SimulatedDisk
 from tests.storage.simulated_nodes import Outcome
+from wire.records import ControlType
 
 COUNT = 200
 CONFIG = replace(SMALL, segment_bytes=1 << 20)
@@ -181,3 +184,42 @@ def test_a_transaction_index_that_was_made_again_is_whole_after_a_power_cut(
     log = reopened(log, disk.after_crash(Outcome.RANDOM, seed))
     log.high_watermark = log.log_end_offset
     assert aborted_transactions(log, 0, log.log_end_offset) == expected
+
+
+def test_a_transaction_index_that_cannot_be_made_again_is_not_used(disk: SimulatedDisk) -> None:
+    """For want of a descriptor, say. Before, the next reader took it as it was."""
+    log = with_aborted(disk)
+    expected = aborted_transactions(log, 0, log.log_end_offset)
+    log.close()
+    name = next(name for name in disk.list(log.directory) if name.endswith(".txnindex"))
+    path = f"{log.directory}/{name}"
+    data = bytearray(disk.read(path))
+    data[26:34] = bytes(8)  # the last stable offset, which would not be noticed where it is used
+    data[2:10] = (-1).to_bytes(8, signed=True)
+    disk.plant(path, data)
+    log = reopened(log, clean=True)
+    log.high_watermark = log.log_end_offset
+    disk.fail(errno.EMFILE, "read", f"{log.directory}/*.log")
+    with pytest.raises(OSError, match="open files"):
+        aborted_transactions(log, 0, log.log_end_offset)
+    assert aborted_transactions(log, 0, log.log_end_offset) == expected
+
+
+def test_a_log_with_a_damaged_transaction_index_is_compacted(disk: SimulatedDisk) -> None:
+    """Compaction met a marker whose transaction was in no index, and left the log alone from then on."""
+    writer = compacted_logs.Writer(compacted_logs.new_log(disk))
+    for kind in (ControlType.COMMIT, ControlType.ABORT):
+        writer.put([(b"key", kind.name.encode())], producer_id=3, transactional=True)
+        writer.end(3, kind)
+    writer.roll()
+    writer.put([(b"other", b"x")])
+    log = writer.log
+    log.close()
+    path = f"{log.directory}/{0:020d}.txnindex"
+    entry = struct.Struct(">hqqqq")
+    fields = list(entry.unpack(disk.read(path)))
+    assert fields[1:4] == [3, 2, 3]
+    disk.plant(path, entry.pack(0, -1, *fields[2:]))
+    log = compacted_logs.reopened(log)
+    compacted_logs.clean_again(log)
+    assert compacted_logs.last_values(compacted_logs.consumed(log)) == {b"key": b"COMMIT", b"other": b"x"}
