@@ -88,7 +88,7 @@ def is_committed(broker: Broker, offset: int) -> bool:
 @pytest.mark.slow
 def test_an_acknowledged_offset_is_never_said_to_be_missing() -> None:
     """A consumer that hears "no offset" once begins anew."""
-    with Broker({"kbroker.flush": "auto"}) as broker:
+    with Broker({"kbroker.flush": "auto", "offsets.topic.num.partitions": 50}) as broker:
         broker.create_topic(TOPIC)
         asking = Asking(broker.port)
         try:
