@@ -1,7 +1,8 @@
 """Requests of this broker's controller to brokers, in order, and the answers back to it.
 
 - A broker's own orders take a way without a socket: they are handled like any request that came in, in a
-  later turn of the event loop, one after the other.
+  later turn of the event loop, one after the other, and answered as they would be over one: a refusal, or a
+  bug, is an answer with an error. A topic to be deleted would wait for ever otherwise.
 - Each other broker has a line of requests and a connection. The next request is sent when the one before has
   been answered; one that nobody answered is sent again, since orders say what shall be and not what to do. A
   broker that comes back gets a new line, which waits for nothing.
@@ -20,11 +21,13 @@ from typing import Any
 
 from controller.requests import ControlMessage, ControlRequest
 from kbroker.context import Context, HangUp, Parked, Postponed
-from kbroker.peer import Address, Open, Peer, PeerLost
+from kbroker.error_replies import Refusal
+from kbroker.peer import Address, Open, Peer, PeerLost, key_of
+from wire.api import api
 from wire.api.leader_and_isr import LeaderAndIsrRequest
 from wire.api.stop_replica import StopReplicaRequest
 from wire.api.update_metadata import UpdateMetadataRequest
-from wire.errors import KafkaError
+from wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +104,9 @@ class Peers:
             outcome = handle(context, request.message)
         except (KafkaError, HangUp) as error:
             outcome = error
+        except Exception:
+            logger.exception("a bug in the broker, met by an order to itself")
+            outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(outcome, Parked):
             outcome.when_done(lambda response: self._answered(request, response))
         else:
@@ -109,8 +115,13 @@ class Peers:
     def _answered(self, request: ControlRequest, outcome: object) -> None:
         if isinstance(outcome, Postponed):
             logger.info("an order to this broker was not carried out: %s", outcome)
-        elif isinstance(outcome, BaseException):
+        elif isinstance(outcome, HangUp):
             logger.warning("an order to this broker was not carried out: %r", outcome)
+        elif isinstance(outcome, KafkaError):
+            logger.warning("an order to this broker was not carried out: %r", outcome)
+            refusal = Refusal(request.version, outcome.code, str(outcome))
+            response = api(key_of(request.message)).response
+            self.answered(request, refusal.response(response, request.message))
         else:
             self.answered(request, outcome)
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from controller.requests import ControlRequest
+from controller.requests import ControlRequest, replica_outcomes
+from controller.state import TopicPartition
 from kbroker.context import Context, Parked
 from kbroker.controller_channel import ControllerChannel, Whereabouts
 from kbroker.inter_broker import InterBroker
@@ -20,6 +21,7 @@ from wire.api import ApiKey, api
 from wire.api.api_versions import ApiVersion, ApiVersionsResponse
 from wire.api.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from wire.api.fetch import FetchRequest
+from wire.api.stop_replica import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 from wire.api.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataEndpoint,
@@ -401,17 +403,38 @@ def peers_of(tasks: list[asyncio.Task[None]], handled: list[Any], refusal: Excep
     )
 
 
-def test_an_order_that_the_broker_itself_refuses_ends_there() -> None:
+@pytest.mark.parametrize(
+    ("refusal", "code"),
+    [
+        (KafkaError(ErrorCode.KAFKA_STORAGE_ERROR), ErrorCode.KAFKA_STORAGE_ERROR),
+        (RuntimeError("planted"), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_an_order_that_the_broker_itself_refuses_is_answered_as_over_the_wire(
+    refusal: Exception, code: ErrorCode
+) -> None:
+    """The controller goes on with what it knows then: a topic's deletion is tried again."""
+
     async def test() -> None:
         failures: list[Any] = []
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
         handled: list[Any] = []
-        peers = peers_of([], handled, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
-        peers.answered = lambda request, response: failures.append(response)
-        peers.send(ControlRequest(1, 5, update(), 8))
+        answered: list[Any] = []
+        peers = peers_of([], handled, refusal)
+        peers.answered = lambda request, response: answered.append(response)
+        states = [StopReplicaPartitionState(partition_index=3, leader_epoch=1, delete_partition=True)]
+        stop = StopReplicaRequest(
+            controller_id=1,
+            controller_epoch=1,
+            topic_states=[StopReplicaTopicState(topic_name="t", partition_states=states)],
+        )
+        request = ControlRequest(1, 5, stop, 3)
+        peers.send(request)
         await asyncio.sleep(0.01)
-        assert len(handled) == 1
-        assert failures == []
+        assert (len(handled), failures) == (1, [])
+        [response] = answered
+        assert response.error_code == code
+        assert replica_outcomes(request, response) == {TopicPartition("t", 3): code}
 
     run(test())
 
