@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -60,6 +60,7 @@ log = logging.getLogger(__name__)
 
 NO_CONTROLLER = -1
 ATTEMPTS = 3
+SHOWN = 10
 STEPS_OF_A_SLICE = 50
 """Of a decision, before others are served: some milliseconds."""
 RETRY_S = 1.0
@@ -156,6 +157,8 @@ class Controller:
         self._configs = ConfigChanges(store, self._heard, self._announced, now_ms)
         self._registered_session = 0
         self._interruptions = 0
+        self.unclean_elections = 0
+        """Decided here, since the broker started."""
         self._leader_check: asyncio.TimerHandle | None = None
         self._absence_check: asyncio.TimerHandle | None = None
 
@@ -377,6 +380,8 @@ class Controller:
                 raise Deposed
             await self._write(operations)
             await asyncio.sleep(0)  # the embedded store answers at once
+        if effects.unclean:
+            self._tell_unclean(effects.unclean)
         if any(
             isinstance(one, Create) and one.path == CONFIG_CHANGE_PREFIX
             for write in effects.writes
@@ -388,6 +393,15 @@ class Controller:
             for request in effects.requests:
                 self._outlets.send(request)
         return effects.reply
+
+    def _tell_unclean(self, partitions: Sequence[TopicPartition]) -> None:
+        self.unclean_elections += len(partitions)
+        log.warning(
+            "%s led by a replica that was not in sync, records may be lost: %s%s",
+            count(len(partitions), "partition is", "partitions are"),
+            ", ".join(map(str, partitions[:SHOWN])),
+            " ..." if len(partitions) > SHOWN else "",
+        )
 
     async def _decided(self, work: InSlices[Effects], state: ClusterState) -> Effects:
         """Others are served meanwhile; nothing else is decided."""

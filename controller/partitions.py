@@ -17,7 +17,7 @@ from enum import Enum
 
 from controller import election
 from controller.plan import Plan
-from controller.state import ClusterState, EntityType, LeaderAndIsr, TopicPartition
+from controller.state import NO_LEADER, ClusterState, EntityType, LeaderAndIsr, TopicPartition
 
 
 class PartitionState(Enum):
@@ -65,6 +65,9 @@ def elect(plan: Plan, partition: TopicPartition, trigger: Trigger) -> LeaderAndI
     new = None if hold_election is None else hold_election(plan, partition)
     if new is None:
         return None
+    before = state.leadership(partition)
+    if before is not None and new.leader not in (NO_LEADER, *before.isr):
+        plan.unclean.append(partition)
     if current is PartitionState.NEW:
         plan.create_leadership(partition, new)
     else:

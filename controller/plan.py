@@ -11,6 +11,7 @@ the write that makes it so; nothing has happened before the writes are performed
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -36,6 +37,8 @@ class Effects(NamedTuple):
     writes: list[tuple[Operation, ...]]
     requests: list[ControlRequest]
     reply: object
+    unclean: Sequence[TopicPartition] = ()
+    """Partitions whose new leader was not in sync."""
 
 
 def announcement(entity: Entity) -> Operation:
@@ -54,12 +57,13 @@ class Plan:
         self.writes: list[tuple[Operation, ...]] = []
         self.restarted: dict[TopicPartition, list[int]] = {}
         """In-sync replicas that were away, unseen by the controller that wrote so."""
+        self.unclean: list[TopicPartition] = []
         self._has_forgotten = False
 
     def effects(self, reply: object) -> InSlices[Effects]:
         self._write_requested_reassignments()
         requests = yield from self.batch.take(self.state)
-        return Effects(self.writes, requests, reply)
+        return Effects(self.writes, requests, reply, self.unclean)
 
     def write(self, *operations: Operation) -> None:
         """These operations together, all or none."""

@@ -64,8 +64,12 @@ DESCRIPTIONS = {
         GAUGE, "Which broker this is; always 1.", ("version", "python", "broker_id", "cluster_id")
     ),
     "kbroker_start_time_seconds": Description(GAUGE, "When it was started, in seconds since 1970."),
-    "kbroker_messages_in_total": Description(COUNTER, "Records appended by producers.", TOPIC),
-    "kbroker_bytes_in_total": Description(COUNTER, "Bytes of batches appended by producers.", TOPIC),
+    "kbroker_messages_in_total": Description(
+        COUNTER, "Records appended by producers and coordinators.", TOPIC
+    ),
+    "kbroker_bytes_in_total": Description(
+        COUNTER, "Bytes of batches appended by producers and coordinators.", TOPIC
+    ),
     "kbroker_bytes_out_total": Description(COUNTER, "Bytes of batches given to consumers.", TOPIC),
     "kbroker_replication_bytes_in_total": Description(
         COUNTER, "Bytes fetched from leaders as a follower.", TOPIC
@@ -97,7 +101,10 @@ DESCRIPTIONS = {
     "kbroker_partition_log_end_offset": Description(GAUGE, "The offset of the next record.", PARTITION),
     "kbroker_partition_bytes": Description(GAUGE, "Bytes of this replica's log.", PARTITION),
     "kbroker_under_replicated_partitions": Description(
-        GAUGE, "Partitions led here with replicas that are not in sync."
+        GAUGE, "Partitions led here with replicas that are not in sync, without those that are being added."
+    ),
+    "kbroker_at_min_isr_partitions": Description(
+        GAUGE, "Partitions led here with just enough replicas in sync for acks=all."
     ),
     "kbroker_under_min_isr_partitions": Description(
         GAUGE, "Partitions led here with too few replicas in sync for acks=all."
@@ -115,6 +122,9 @@ DESCRIPTIONS = {
     "kbroker_offline_partitions": Description(
         GAUGE, "Partitions of the cluster without a leader; said by the controller."
     ),
+    "kbroker_unclean_leader_elections_total": Description(
+        COUNTER, "Replicas that were not in sync and became leaders, by this controller: records may be lost."
+    ),
     "kbroker_metadata_session_state": Description(
         GAUGE, "The session with ZooKeeper, or with the embedded store: 1 for its state.", ("state",)
     ),
@@ -126,7 +136,7 @@ DESCRIPTIONS = {
     "kbroker_group_offset": Description(GAUGE, "The offset that a group has committed.", GROUP),
     "kbroker_group_lag_records": Description(
         GAUGE,
-        "Log end offset less committed offset, where the group's coordinator has a replica of the partition.",
+        "High watermark less committed offset, where the group's coordinator has a replica of the partition.",
         GROUP,
     ),
     "kbroker_transactions": Description(GAUGE, "Transactional ids coordinated here.", ("state",)),
@@ -255,20 +265,22 @@ def _partitions(broker: Broker, most: int) -> Iterator[Samples]:
 
 
 def _replication(broker: Broker) -> Iterator[Samples]:
-    under_replicated = under_min_isr = 0
+    under_replicated = under_min_isr = at_min_isr = 0
     lags: dict[int, int] = {}
     for partition in broker.replicas:
         if partition.leader_id != broker.node_id:
             continue
         in_sync = len(partition.in_sync_replicas)
-        under_replicated += in_sync < len(partition.replicas)
+        under_replicated += in_sync < len(partition.replicas) - partition.adding
         under_min_isr += in_sync < partition.effective_min_in_sync_replicas
+        at_min_isr += in_sync == partition.effective_min_in_sync_replicas
         if partition.leadership is not None:
             end = partition.log.log_end_offset
             for replica, follower in partition.leadership.followers.items():
                 lags[replica] = max(lags.get(replica, 0), end - max(follower.log_end_offset, 0))
     yield _one("kbroker_under_replicated_partitions", under_replicated)
     yield _one("kbroker_under_min_isr_partitions", under_min_isr)
+    yield _one("kbroker_at_min_isr_partitions", at_min_isr)
     yield _one("kbroker_isr_shrinks_total", broker.replicas.isr_shrinks)
     yield _one("kbroker_isr_expands_total", broker.replicas.isr_expands)
     yield _by("kbroker_follower_lag_records", sorted(lags.items()))
@@ -284,6 +296,8 @@ def _cluster(broker: Broker) -> Iterator[Samples]:
     yield _one("kbroker_cluster_topics", len(topics))
     yield _one("kbroker_cluster_partitions", len(states))
     yield _one("kbroker_offline_partitions", sum(state.leader not in metadata.nodes for state in states))
+    unclean = 0 if membership is None else membership.controller.unclean_elections
+    yield _one("kbroker_unclean_leader_elections_total", unclean)
     now = None if membership is None else membership.session_state
     changes: Counter[SessionState] = Counter() if membership is None else membership.session_changes
     yield _by("kbroker_metadata_session_state", ((state.value, state is now) for state in SessionState))
@@ -302,7 +316,7 @@ def _groups(broker: Broker, most: int) -> Iterator[Samples]:
             offsets.add(labels, committed.offset)
             partition = broker.replicas.find(place.topic, place.partition)
             if partition is not None:
-                lags.add(labels, max(partition.log.log_end_offset - committed.offset, 0))
+                lags.add(labels, max(partition.log.high_watermark - committed.offset, 0))
     yield _by("kbroker_groups", states.items())
     yield Samples("kbroker_group_members", list(members.values.items()))
     yield Samples("kbroker_group_offset", list(offsets.values.items()))

@@ -81,6 +81,7 @@ class HostedPartition:
     """One replica on this broker: its log, its place in the cluster, and who waits for it."""
 
     __slots__ = (
+        "adding",
         "appends",
         "broker_epoch",
         "deletions",
@@ -129,6 +130,8 @@ class HostedPartition:
         """What the leader said last, where this broker follows."""
         self.is_being_added = self.is_throttled_as_leader = self.is_throttled_as_follower = False
         """Where the first is true, a reassignment has not come to its end."""
+        self.adding = 0
+        """How many of `replicas` a reassignment is adding."""
         self.replicas: list[int] = []
         self.in_sync_replicas: list[int] = []
         self.staged: list[Staged] = []
@@ -257,6 +260,7 @@ class ReplicaManager:
         partition.leader_id, partition.leader_epoch = state.leader, state.leader_epoch
         partition.partition_epoch = state.partition_epoch
         partition.is_being_added = self._broker_id in state.adding_replicas
+        partition.adding = len(state.adding_replicas)
         partition.is_news()
         if state.leader == self._broker_id:
             self._lead(partition, state, is_news=epochs != epochs_before or not led_before)

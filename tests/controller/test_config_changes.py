@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from controller import events, znodes
 from controller.state import NO_LEADER, EntityType, ReplicaAssignment, TopicPartition
 from tests.controller.clusters import Cluster
@@ -107,7 +109,9 @@ async def test_an_announcement_of_version_1_is_heard() -> None:
 
 
 @in_virtual_time
-async def test_unclean_elections_allowed_for_all_brokers_happen_at_once() -> None:
+async def test_unclean_elections_allowed_for_all_brokers_happen_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """conformance 91; Kafka's `enableDefaultUncleanLeaderElection`."""
     cluster = Cluster(seed=18)
     first, second = await cluster.start(1), await cluster.start(2)
@@ -130,7 +134,11 @@ async def test_unclean_elections_allowed_for_all_brokers_happen_at_once() -> Non
     )
     change = znodes.ConfigChange(znodes.entity_path(entity)).encode()
     await other.create(znodes.CONFIG_CHANGE_PREFIX, change, sequential=True)
+    assert first.controller.unclean_elections == 0
     await cluster.until(lambda: first.fake.known[T0].leader == 1)
+    assert first.controller.unclean_elections == 1
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == ["1 partition is led by a replica that was not in sync, records may be lost: t-0"]
     await cluster.stop_all()
 
 

@@ -27,6 +27,7 @@ from tests.kbroker.harness import BrokerProcess
 from tests.kbroker.hosting import Hosting
 from wire.api import ApiKey, api
 from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic
+from wire.api.leader_and_isr import LeaderAndIsrPartitionState
 from wire.api.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -255,8 +256,53 @@ def test_replicas_in_sync_are_watched(hosting: Hosting) -> None:
     assert at(series, "kbroker_isr_shrinks_total") == at(series, "kbroker_isr_expands_total") == 1
     assert at(series, "kbroker_under_replicated_partitions") == 1
     assert at(series, "kbroker_under_min_isr_partitions") == 0
+    assert at(series, "kbroker_at_min_isr_partitions") == 0
     assert at(series, "kbroker_follower_lag_records", follower="2") == 2
+    assert at(series, "kbroker_unclean_leader_elections_total") == 0
+    hosting.do(lambda: setattr(partition, "min_in_sync_replicas", 2))
+    assert at(scrape(hosting), "kbroker_at_min_isr_partitions") == 1
     hosting.do(lambda: setattr(partition, "leadership", None))
+
+
+def lead(hosting: Hosting, epoch: int, replicas: list[int], isr: list[int], adding: list[int]) -> None:
+    """What a controller would say of t-0."""
+    state = LeaderAndIsrPartitionState(
+        partition_index=0,
+        controller_epoch=1,
+        leader=1,
+        leader_epoch=0,
+        partition_epoch=epoch,
+        replicas=replicas,
+        isr=isr,
+        adding_replicas=adding,
+        removing_replicas=[],
+    )
+    topic_id = b"t".ljust(16, b"-")
+    hosting.do(lambda: hosting.broker.replicas.become("t", topic_id, state))
+
+
+def test_a_replica_that_is_being_added_does_not_make_a_partition_under_replicated(hosting: Hosting) -> None:
+    """Kafka's `Partition.isUnderReplicated`: who adds brokers and balances is not to be alarmed."""
+    hosting.order("t")
+    lead(hosting, 1, [1, 2], [1], adding=[2])
+    assert at(scrape(hosting), "kbroker_under_replicated_partitions") == 0
+    lead(hosting, 2, [1, 2], [1], adding=[])
+    assert at(scrape(hosting), "kbroker_under_replicated_partitions") == 1
+    lead(hosting, 3, [1, 2, 3], [1], adding=[3])
+    assert at(scrape(hosting), "kbroker_under_replicated_partitions") == 1
+
+
+def test_what_no_consumer_can_read_yet_is_no_lag(hosting: Hosting) -> None:
+    """Kafka's tools take the high watermark for the end."""
+    hosting.order("t")
+    hosting.order(CONSUMER_OFFSETS)
+    lead(hosting, 1, [1, 2], [1, 2], adding=[])
+    assert produce(hosting, "t", batch(b"one", b"two")) == 0
+    commit(hosting, "g", 0)
+    place = {"topic": "t", "partition": "0"}
+    series = scrape(hosting)
+    assert at(series, "kbroker_partition_log_end_offset", **place) == 2
+    assert at(series, "kbroker_group_lag_records", group="g", **place) == 0
 
 
 def test_series_are_bounded_and_nothing_is_lost(hosting: Hosting) -> None:
