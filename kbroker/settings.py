@@ -60,11 +60,12 @@ class Settings:
     # -- what is stored
 
     def heard(self, path: str, values: Mapping[str, str]) -> None:
-        """All that is set at a path below `/config`, such as `topics/t`."""
+        """All that is set at a path below `/config`, such as `topics/t`. It is read again and again."""
         kind, _, name = path.partition("/")
         if kind == "topics":
-            _keep(self._topics, name, values)
-            self.changed([name])
+            if values != self.stored_of_topic(name):
+                _keep(self._topics, name, values)
+                self.changed([name])
         elif kind == "groups":
             _keep(self._groups, desanitize(name), values)
         elif kind in ("users", "clients", "ips"):
