@@ -160,8 +160,9 @@ class Coordinators(Generic[M]):
                 self._carry_out,
                 self._patience_ms,
                 self._takeover.loaded,
-                self.resigned,
+                self._failed,
             )
+            self._takeover.elected(partition.index)
             shard.load(partition.log.log_start_offset)
 
     def resigned(self, index: int) -> None:
@@ -169,6 +170,10 @@ class Coordinators(Generic[M]):
         if shard is not None:
             self._takeover.resigned(index)
             shard.unload()
+
+    def _failed(self, index: int) -> None:
+        self._takeover.failed(index)
+        self.resigned(index)
 
     def stop(self) -> None:
         for index in list(self._shards):
@@ -184,6 +189,8 @@ class Coordinators(Generic[M]):
         index = self.partition_of(key)
         shard = self._shards.get(index) if self._topic.is_known else None
         if shard is None or not self._replicas.lease.serves(shard.partition):
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        if self._takeover.is_unreadable(key):
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         if shard.is_loading or self._takeover.is_awaited(key, index):
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

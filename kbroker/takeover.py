@@ -12,6 +12,9 @@ that long in the wrong partition, whose coordinator ends it as any other.
 
 Nothing is moved unless the topic is known to have as many partitions as keys are spread over. In a cluster
 the other partition may be led elsewhere; the log then says so, and it happens when one broker leads both.
+
+Where the wrong partition has such keys, and cannot be loaded, its pair answers for none that may be among
+them: that nothing is known of them would make their clients begin anew.
 """
 
 from __future__ import annotations
@@ -54,6 +57,8 @@ class Takeover(Generic[M]):
         self._topic = topic
         self._misplaced: dict[int, dict[str, None]] = {}
         """By the partition that has them: keys that belong to its pair."""
+        self._unreadable: set[int] = set()
+        """Partitions that have such keys and cannot be loaded."""
 
     def is_awaited(self, key: str, index: int) -> bool:
         """Whether the wrong partition may have something of a key that belongs to this one."""
@@ -62,14 +67,13 @@ class Takeover(Generic[M]):
         wrong = self._shards.get(old_place(index, self._topic.partitions))
         return wrong is not None and (wrong.is_loading or wrong.machine.knows(key))
 
+    def is_unreadable(self, key: str) -> bool:
+        """Whether something of a key may be where it cannot be read."""
+        return bool(self._unreadable) and old_partition_of(key, self._topic.partitions) in self._unreadable
+
     def loaded(self, index: int) -> None:
         """A partition has been loaded: look for keys that do not belong to it, and for those that do."""
-        count, right = self._topic.partitions, old_place(index, self._topic.partitions)
-        found = dict.fromkeys(
-            key
-            for key in self._shards[index].machine.ids()
-            if partition_of(key, count) == right != index and old_partition_of(key, count) == index
-        )
+        right, found = old_place(index, self._topic.partitions), self._found(index)
         if found:
             self._misplaced[index] = found
             if right not in self._shards:
@@ -83,7 +87,30 @@ class Takeover(Generic[M]):
         for each in (index, right):
             self._move(each)
 
+    def _found(self, index: int) -> dict[str, None]:
+        """The keys in a partition that belong to its pair."""
+        count, right = self._topic.partitions, old_place(index, self._topic.partitions)
+        return dict.fromkeys(
+            key
+            for key in self._shards[index].machine.ids()
+            if partition_of(key, count) == right != index and old_partition_of(key, count) == index
+        )
+
+    def failed(self, index: int) -> None:
+        """A partition cannot be loaded, but for its beginning."""
+        if self._found(index):
+            self._unreadable.add(index)
+            logger.error(
+                "%s has ids that belong to partition %d and cannot be read: they are not served",
+                self._shards[index].partition,
+                old_place(index, self._topic.partitions),
+            )
+
+    def elected(self, index: int) -> None:
+        self._unreadable.discard(index)
+
     def resigned(self, index: int) -> None:
+        """What cannot be read is as it was, until it is loaded by somebody else."""
         self._misplaced.pop(index, None)
 
     def _move(self, index: int) -> None:

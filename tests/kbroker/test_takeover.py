@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,40 @@ def test_a_crash_in_the_middle_takes_nothing_away(tmp_path: Path, monkeypatch: p
             broker.restart()
         with speaking(broker) as speaker:
             assert {group: committed(speaker, group) for group in groups} == groups
+
+
+def test_what_cannot_be_read_is_not_said_to_be_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that hears of no offset begins anew, or passes over all that was there."""
+    neighbour = next(
+        one
+        for one in (f"group-x-{number}" for number in range(1_000))
+        if old_partition_of(one, PARTITIONS)
+        == partition_of(one, PARTITIONS)
+        == old_partition_of(G, PARTITIONS)
+    )
+    pair = next(
+        one
+        for one in (f"group-y-{number}" for number in range(1_000))
+        if old_partition_of(one, PARTITIONS) == partition_of(one, PARTITIONS) == partition_of(G, PARTITIONS)
+    )
+
+    def write(speaker: Speaker) -> None:
+        for group in (pair, G, neighbour):
+            commit(speaker, group, {0: 5})
+
+    written_by_an_earlier_kbroker(tmp_path, write, monkeypatch)
+    [log] = tmp_path.glob(f"__consumer_offsets-{old_partition_of(G, PARTITIONS)}/*.log")
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 0xFF
+    log.write_bytes(data)
+    with Broker(CONFIG, data=tmp_path, in_thread=True) as broker, speaking(broker) as speaker:
+        assert committed(speaker, pair) == 5
+        for group in (G, neighbour):
+            ask = partial(committed_offset, speaker, group, "t", partition=0)
+            code = settled(lambda ask=ask: ask()[0], ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # type: ignore[misc]
+            assert code == ErrorCode.NOT_COORDINATOR, group
 
 
 def test_the_members_of_a_group_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
