@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from controller import events
+from kbroker.bugs import Bugs
 from kbroker.compaction import Compaction
 from kbroker.configuration.layers import Configuration
 from kbroker.connection import Connection
@@ -59,6 +60,7 @@ from kbroker.stopping import CLOSE_S, LAST_S, LEAVE_S, STOP_S, cancel, leave_wit
 from kbroker.topic_changes import TopicChanges
 from kbroker.transaction_coordinator import Surroundings, TransactionCoordinator
 from kbroker.turns import Turns
+from kbroker.waking import Waker
 from storage.cleaner import LogCleaner, RateLimit
 from storage.errors import StorageError
 from storage.log_config import FOREVER_MS, LogConfig
@@ -108,6 +110,7 @@ class Broker:
         self.machine = machine = machine or Machine()
         self.now_ms, self.steady_s = machine.now_ms, machine.steady_s
         self.log_limits = LogLimits(lambda: int(self.steady_s() * 1000))
+        self.bugs = Bugs(self.log_limits)
         self.node_id = node_id
         self.cluster_id = cluster_id_of(machine.uuid())
         self.broker_epoch = -1
@@ -122,20 +125,18 @@ class Broker:
         self._fetch_max_bytes = values.fetch_max_bytes
         self.sends_to_closest_replica = bool(values.replica_selector_class)
         self.connections = self._limited_connections()
-        self.fetch_sessions = FetchSessions(
-            values.max_incremental_fetch_session_cache_slots, self._new_session_id
-        )
+        self.fetch_sessions = self._fetch_sessions()
         self.started_ms = self.now_ms()
         self.disk_syncs = TimedSync(self.steady_s)
         self.logs = self._log_manager(data, durability)
         self.compaction = self._compaction()
-        self.off_loop = OffLoop(machine.submit, self._call_from_thread)
+        self.off_loop = OffLoop(machine.submit, self._call_from_thread, self.bugs)
         self.replicas = self._replica_manager(durability)
         self.end_turn = self.replicas.append_staged
         """Carries out what was staged: before a request that must see it, and after every read."""
         self.turns = Turns(self.end_turn)
-        self.slices = Slices(self.steady_s, self._call_soon)
-        self.orders = Orders(self._make_logs, self._call_soon)
+        self.slices = Slices(self.steady_s, self._call_soon, self.bugs)
+        self.orders = Orders(self._make_logs, self._call_soon, self.bugs)
         self.groups = self._groups()
         self.inter_broker = self._inter_broker()
         self.transactions = self._transactions()
@@ -149,8 +150,9 @@ class Broker:
         """Called when no data directory can be used any more, perhaps more than once."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def _new_session_id(self) -> int:
-        return self.machine.random.randrange(1, 1 << 31)
+    def _fetch_sessions(self) -> FetchSessions:
+        slots = self.settings.configuration.broker.max_incremental_fetch_session_cache_slots
+        return FetchSessions(slots, lambda: self.machine.random.randrange(1, 1 << 31))
 
     def _new_member_id(self, client_id: str) -> str:
         """In Kafka's form."""
@@ -181,6 +183,7 @@ class Broker:
             ),
             intervals=intervals(values),
             file_delete_delay_ms=lambda: self.settings.configuration.topic_defaults.file_delete_delay_ms,
+            failed=self.bugs.met,
         )
 
     def _replica_manager(self, durability: Durability) -> ReplicaManager:
@@ -191,6 +194,8 @@ class Broker:
             durability,
             configure=self._configure,
             leadership=self._leadership_changed,
+            bugs=self.bugs,
+            waker=Waker(self._call_soon, self.bugs),
         )
         replicas.leader_quota = self.replication_quota(
             lambda: self.settings.configuration.broker.leader_replication_throttled_rate
@@ -222,6 +227,7 @@ class Broker:
             self.machine.open_connection,
             self._address_of,
             lambda: self.settings.configuration.broker.request_timeout_ms / 1000,
+            self.bugs,
         )
 
     def _address_of(self, broker_id: int) -> Address | None:
@@ -268,18 +274,22 @@ class Broker:
     # -- time and tasks
 
     def call_later_ms(self, delay_ms: int, call: Callable[[], object]) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(delay_ms / 1000, call)
+        return asyncio.get_running_loop().call_later(delay_ms / 1000, self.bugs.tell, call)
 
     def spawn(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Run something beside everything else, until it is done or the broker stops."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._task_done)
         return task
 
-    @staticmethod
-    def _call_soon(call: Callable[[], object]) -> None:
-        asyncio.get_running_loop().call_soon(call)
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self.bugs.met("a task", error)
+
+    def _call_soon(self, call: Callable[[], object]) -> None:
+        asyncio.get_running_loop().call_soon(self.bugs.tell, call)
 
     def _make_logs(self, wanted: NewLogs, done: Callable[[], object]) -> None:
         """Once it is known how their topics are configured. A few are left to the order, without a thread."""
@@ -293,7 +303,7 @@ class Broker:
 
     def _call_from_thread(self, call: Callable[[], object]) -> None:
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(call)
+            self._loop.call_soon_threadsafe(self.bugs.tell, call)
 
     # -- start and stop
 

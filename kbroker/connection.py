@@ -78,7 +78,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, broker: Broker, listener: str = PLAINTEXT) -> None:
         self._broker = broker
         self._turns = broker.turns
-        self.log_limits = broker.log_limits
+        self.bugs = broker.bugs
+        self._log_limits = broker.log_limits
         self.listener = listener
         self._reader = FrameReader(broker.max_request_bytes, broker.turns.spares)
         self._out: list[Buffer] = []
@@ -139,6 +140,12 @@ class Connection(asyncio.BufferedProtocol):
         return self._reader.room or self._turns.room[: self._usual_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self._take(nbytes)
+        except Exception as error:
+            self.failed(error)
+
+    def _take(self, nbytes: int) -> None:
         turns, reader = self._turns, self._reader
         self.has_moved = True
         frames: Iterable[memoryview]
@@ -175,7 +182,16 @@ class Connection(asyncio.BufferedProtocol):
     def end_turn(self) -> None:
         """What several connections staged together has been carried out."""
         if not self.closed.done():
-            self._end_turn(MAX_IN_A_TURN)
+            self._carefully_end_turn()
+
+    def failed(self, error: Exception) -> None:
+        """A bug: what was staged is carried out, and others are served."""
+        self.bugs.met("a connection", error)
+        self._ending = self._ending or "a bug"
+        self._backlog.clear()
+        self._broker.end_turn()
+        self._in_turn = False
+        self._transport.abort()
 
     def eof_received(self) -> bool:
         """What it has sent is answered; the rest of a request never comes."""
@@ -412,7 +428,13 @@ class Connection(asyncio.BufferedProtocol):
         self._send_is_scheduled = False
         self._in_turn = True
         self.turn_began_s = self._broker.steady_s()
-        self._end_turn(MAX_IN_A_TURN)
+        self._carefully_end_turn()
+
+    def _carefully_end_turn(self) -> None:
+        try:
+            self._end_turn(MAX_IN_A_TURN)
+        except Exception as error:
+            self.failed(error)
 
     def _send(self, buffers: list[Buffer]) -> None:
         """Queue a reply for the end of the turn; many bytes leave at once, so that they do not pile up."""
@@ -431,7 +453,7 @@ class Connection(asyncio.BufferedProtocol):
         now_s, out = self._broker.steady_s(), self._out
         while slots and (buffers := slots[0].buffers) is not None:
             slot = slots.popleft()
-            if isinstance(slot, StreamedProduce):
+            if buffers and isinstance(slot, StreamedProduce):
                 slot.head.durations.add(now_s - slot.arrived_s)
                 out += buffers
                 continue
@@ -455,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
             self._ending = reason
             self._backlog.clear()
             text = "closing the connection from %s: %s"
-            self.log_limits.log(logger, level, ("closing", about), text, self._peer(), reason)
+            self._log_limits.log(logger, level, ("closing", about), text, self._peer(), reason)
 
     def _peer(self) -> str:
         host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from wire.slices import InSlices as InSlices
@@ -76,18 +77,36 @@ class Parked:
         if self._deliver is not None:
             self._deliver(outcome)
 
+    def fail(self, error: Exception) -> None:
+        """A bug keeps it from being answered: `error` is its outcome, unless it has one."""
+        if self._outcome is not None:
+            raise error
+        self.complete(error)
+
     def then(self, change: Callable[[object], object]) -> Parked:
         """The same reply with a change to the response; errors stay what they are."""
         changed = Parked(pipelined=self.pipelined)
-        self.when_done(
-            lambda outcome: changed.complete(
-                outcome if isinstance(outcome, BaseException) else change(outcome)
-            )
-        )
+
+        def told(outcome: object) -> None:
+            changed.complete(outcome if isinstance(outcome, BaseException) else change(outcome))
+
+        self.when_done(told, for_reply=changed)
         return changed
 
-    def when_done(self, deliver: Callable[[object], None]) -> None:
-        """What to do with the outcome; at once, if it is there already."""
+    def when_done(self, deliver: Callable[[object], None], for_reply: Parked | None = None) -> None:
+        """What to do with the outcome; at once, if it is there already.
+
+        `for_reply` is what depends on it, and gets what `deliver` raises.
+        """
+        if for_reply is not None:
+            deliver = partial(_deliver, deliver, for_reply)
         self._deliver = deliver
         if self._outcome is not None:
             deliver(self._outcome)
+
+
+def _deliver(deliver: Callable[[object], None], for_reply: Parked, outcome: object) -> None:
+    try:
+        deliver(outcome)
+    except Exception as error:
+        for_reply.fail(error)

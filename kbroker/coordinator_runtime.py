@@ -13,6 +13,8 @@ Rules:
 - A partition that it leads no more is given up at once: those who wait get NOT_COORDINATOR. So is one with a
   record that makes no sense, until this broker is elected anew; records of unknown types are passed over.
   What cannot be read for want of a descriptor or of memory is read again.
+- So is one that a bug has met in the middle of a decision; it is then loaded anew, since nobody knows what it
+  has done to what is kept in memory.
 - Those who wait for replicas for longer than `patience_ms` get COORDINATOR_NOT_AVAILABLE. What was decided
   stays, and may come to hold.
 - Which partition a key belongs to is Kafka's choice (`kbroker.coordinators.key_partition`). What is found in
@@ -26,6 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
+from kbroker.bugs import Bugs
 from kbroker.context import Parked
 from kbroker.coordinator_topic import CoordinatorTopic
 from kbroker.coordinators.classic_group import GroupConfig
@@ -33,6 +36,7 @@ from kbroker.coordinators.groups import Groups
 from kbroker.coordinators.key_partition import partition_of
 from kbroker.coordinators.refusals import refused
 from kbroker.coordinators.step import Markers, Record, Reply, Step, TimerKey
+from kbroker.hosted_partition import OutcomeUnknown
 from kbroker.log_limits import LogLimits
 from kbroker.replica_manager import HostedPartition, ReplicaManager
 from kbroker.takeover import Takeover
@@ -46,6 +50,7 @@ from wire.records import BatchBuilder, BatchHeader, ControlType, batch_headers, 
 
 logger = logging.getLogger(__name__)
 
+BEGIN_ANEW_MS = 200
 LOAD_BYTES_PER_TURN = 1 << 20
 LOAD_AGAIN_MS = 1_000
 """After what may pass."""
@@ -122,6 +127,7 @@ class ClockAndLog(Clock, Protocol):
     """The broker has both."""
 
     log_limits: LogLimits
+    bugs: Bugs
 
 
 class Coordinators(Generic[M]):
@@ -144,6 +150,7 @@ class Coordinators(Generic[M]):
         self._carry_out = carry_out
         self._patience_ms = patience_ms
         self._shards: dict[int, Shard[M]] = {}
+        self._to_begin: dict[int, HostedPartition] = {}
         self._takeover = Takeover(self._shards, clock, topic)
 
     # -- which partitions are coordinated here
@@ -161,11 +168,24 @@ class Coordinators(Generic[M]):
                 self._patience_ms,
                 self._takeover.loaded,
                 self._failed,
+                self._begin_anew,
             )
             self._takeover.elected(partition.index)
             shard.load(partition.log.log_start_offset)
 
+    def _begin_anew(self, partition: HostedPartition) -> None:
+        """Forget what is in memory, and load it again unless it is resigned before."""
+        self.resigned(partition.index)
+        self._to_begin[partition.index] = partition
+        self._clock.call_later_ms(BEGIN_ANEW_MS, partial(self._begin, partition))
+
+    def _begin(self, partition: HostedPartition) -> None:
+        if self._to_begin.get(partition.index) is partition:
+            del self._to_begin[partition.index]
+            self.elected(partition)
+
     def resigned(self, index: int) -> None:
+        self._to_begin.pop(index, None)
         shard = self._shards.pop(index, None)
         if shard is not None:
             self._takeover.resigned(index)
@@ -176,7 +196,7 @@ class Coordinators(Generic[M]):
         self.resigned(index)
 
     def stop(self) -> None:
-        for index in list(self._shards):
+        for index in [*self._shards, *self._to_begin]:
             self.resigned(index)
 
     # -- requests
@@ -292,11 +312,13 @@ class Shard(Generic[M]):
         patience_ms: int = PATIENCE_MS,
         when_loaded: Callable[[int], object] = lambda index: None,
         when_failed: Callable[[int], object] = lambda index: None,
+        when_broken: Callable[[HostedPartition], object] = lambda partition: None,
     ) -> None:
         self.machine = machine
         self.partition = partition
         self.is_loading = True
         self.is_unloaded = False
+        self._has_begun = False
         self._topic = topic
         self._replicas = replicas
         self._clock = clock
@@ -304,6 +326,7 @@ class Shard(Generic[M]):
         self._patience_ms = patience_ms
         self._when_loaded = when_loaded
         self._when_failed = when_failed
+        self._when_broken = when_broken
         self._to_decide: list[Callable[[M, int], Step]] = []
         """Once everything is loaded."""
         self._timers: dict[TimerKey, Timer] = {}
@@ -316,7 +339,29 @@ class Shard(Generic[M]):
 
     def decide(self, decide: Callable[[M, int], Step], transaction: InTransaction | None = None) -> None:
         """Put a request to the machine, and carry out what it decides. Tokens are `Parked` requests."""
-        step = decide(self.machine, self._clock.now_ms())
+        try:
+            step = decide(self.machine, self._clock.now_ms())
+        except KafkaError:
+            raise
+        except Exception:
+            self._break_off()
+            raise
+        try:
+            self._carry_out_step(step, transaction)
+        except Exception as error:
+            if not isinstance(error, OutcomeUnknown):
+                self._clock.bugs.met(f"a decision of {self.partition}", error)
+            self._break_off()
+            self._answer(step.replies, ErrorCode.NOT_COORDINATOR)
+
+    def _break_off(self) -> None:
+        """To begin anew helps no more where it has just begun."""
+        if self._has_begun:
+            self._when_broken(self.partition)
+        else:
+            self._when_failed(self.partition.index)
+
+    def _carry_out_step(self, step: Step, transaction: InTransaction | None) -> None:
         if step.records:
             refused, error = self._append(step, transaction)
             if error is not None:
@@ -367,6 +412,8 @@ class Shard(Generic[M]):
                 outcome = self._replicas.append(
                     self.partition, batch, origin=Origin.COORDINATOR, guards=guards
                 )
+            if isinstance(outcome, OutcomeUnknown):
+                raise outcome
             if isinstance(outcome, Appended):
                 for offset, (key, value, _) in enumerate(together, outcome.first_offset):
                     self.machine.replay(key, value, offset, producer_id)
@@ -405,7 +452,7 @@ class Shard(Generic[M]):
                 self._clock.call_later_ms(SAFE_YET_MS, lambda: self._write_when_safe(markers))
                 return
             for one in markers:
-                self._carry_out(self, one)
+                self._clock.bugs.tell(self._carry_out, self, one)
 
         if not self.is_unloaded:
             self.when_safe(told)
@@ -421,7 +468,11 @@ class Shard(Generic[M]):
 
     def _on_timer(self, key: TimerKey) -> None:
         del self._timers[key]
-        self.decide(lambda machine, now_ms: machine.on_timer(key, now_ms))
+        self._decide_alone(lambda machine, now_ms: machine.on_timer(key, now_ms))
+
+    def _decide_alone(self, decide: Callable[[M, int], Step]) -> None:
+        """For nobody who would hear of a bug."""
+        self._clock.bugs.tell(self.decide, decide)
 
     def _reply(self, replies: list[Reply]) -> None:
         """Hold the replies back until what they rest on is as safe as the partition promises."""
@@ -450,10 +501,18 @@ class Shard(Generic[M]):
 
     def _release(self, number: int, error: ErrorCode | None) -> None:
         _, replies = self._held_back.pop(number, (0, []))
+        self._answer(replies, error)
+
+    def _answer(self, replies: list[Reply], error: ErrorCode | None) -> None:
         for parked, response in replies:
             if not isinstance(parked, Parked):
                 raise TypeError("a token that is not a parked request")
-            parked.complete(response if error is None else refused(response, error))
+            if parked.is_done:
+                continue
+            try:
+                parked.complete(response if error is None else refused(response, error))
+            except Exception as bug:
+                self._clock.bugs.tell(parked.fail, bug)
 
     # -- loading and giving up
 
@@ -485,11 +544,13 @@ class Shard(Generic[M]):
         self.is_loading = False
         if log.log_end_offset > log.log_start_offset:
             logger.info("loaded %s", self.partition)
-        self.decide(lambda machine, now_ms: machine.loaded(now_ms))
-        for decide in self._to_decide:
-            self.decide(decide)
-        self._to_decide.clear()
-        self._when_loaded(self.partition.index)
+        to_decide, self._to_decide = self._to_decide, []
+        for decide in (lambda machine, now_ms: machine.loaded(now_ms), *to_decide):
+            if not self.is_unloaded:
+                self._decide_alone(decide)
+        self._has_begun = True
+        if not self.is_unloaded:
+            self._when_loaded(self.partition.index)
 
     def _replay_batch(self, header: BatchHeader, data: bytes | bytearray | memoryview, position: int) -> None:
         found = records(data, position, header)
@@ -514,9 +575,12 @@ class Shard(Generic[M]):
             self._impatient.cancel()
         for number in list(self._held_back):
             self._release(number, ErrorCode.NOT_COORDINATOR)
-        for parked, response in self.machine.unloaded(self._clock.now_ms()).replies:
-            if isinstance(parked, Parked):
-                parked.complete(response)
+        try:
+            waiting = self.machine.unloaded(self._clock.now_ms()).replies
+        except Exception as error:
+            self._clock.bugs.met(f"giving up {self.partition}", error)
+        else:
+            self._answer(waiting, None)
 
 
 GroupShard = Shard[Groups]

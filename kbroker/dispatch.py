@@ -16,7 +16,6 @@ A large request is decoded, a handler that is a generator works, and a large rep
 
 from __future__ import annotations
 
-import logging
 import struct
 import sys
 from collections import defaultdict
@@ -47,8 +46,6 @@ from wire.slices import to_the_end
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
-
-logger = logging.getLogger(__name__)
 
 _CORRELATION_ID = struct.Struct(">i")
 _KEY_AND_VERSION = struct.Struct(">hh")
@@ -230,13 +227,8 @@ class Dispatcher:
     def _failed(self, route: Route, client_id: str | None, error: Exception) -> Exception:
         if isinstance(error, KafkaError | HangUp):
             return error
-        self._broker.log_limits.exception(
-            logger,
-            ("bug", route.key, type(error)),
-            "a bug in the broker, met by a request of client %.80r",
-            client_id,
-            error=error,
-        )
+        name = route.request.__name__
+        self._broker.bugs.met(f"a request of client {client_id!r:.80}: {name}", error, kind=name)
         if route.key == ApiKey.PRODUCE:
             return HangUp("the outcome of a Produce is unknown")
         return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -9,15 +9,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Protocol
 
+from kbroker.bugs import NOBODYS_BUGS, Bugs
 from kbroker.context import Context, Parked
 from kbroker.peer import Address, Open, Peer, PeerLost
 from wire.errors import KafkaError
-
-logger = logging.getLogger(__name__)
 
 Told = Callable[[Any], object]
 """The response, or None if there is none."""
@@ -41,7 +40,9 @@ class InterBroker:
         open_connection: Open,
         address_of: Callable[[int], Address | None],
         timeout_s: Callable[[], float],
+        bugs: Bugs = NOBODYS_BUGS,
     ) -> None:
+        self._bugs = bugs
         self._broker_id = broker_id
         self._client_id = f"broker-{broker_id}"
         self._handlers = handlers
@@ -56,11 +57,14 @@ class InterBroker:
         if broker_id != self._broker_id:
             self._spawn(self._ask(self._peer(broker_id), message, version, told))
             return
-        outcome = self._handlers[type(message)](Context(version, self._client_id), message)
+        try:
+            outcome = self._handlers[type(message)](Context(version, self._client_id), message)
+        except Exception as error:
+            outcome = error
         if isinstance(outcome, Parked):
-            outcome.when_done(lambda response: _tell(told, response))
+            outcome.when_done(partial(self._tell, told))
         else:
-            told(outcome)
+            self._tell(told, outcome)
 
     def brokers_changed(self) -> None:
         for peer in self._peers.values():
@@ -86,11 +90,11 @@ class InterBroker:
             response = await peer.ask(message, version, self._timeout_s())
         except PeerLost:
             response = None
-        except Exception:  # whatever it is, somebody waits to be told
-            logger.exception("a bug in what broker %d asks of others", self._broker_id)
-            response = None
-        told(response)
+        except Exception as error:  # whatever it is, somebody waits to be told
+            response = error
+        self._tell(told, response)
 
-
-def _tell(told: Told, outcome: object) -> None:
-    told(None if isinstance(outcome, KafkaError) else outcome)
+    def _tell(self, told: Told, outcome: object) -> None:
+        if isinstance(outcome, Exception) and not isinstance(outcome, KafkaError):
+            self._bugs.met("a request among brokers", outcome)
+        self._bugs.tell(told, None if isinstance(outcome, Exception) else outcome)

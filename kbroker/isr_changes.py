@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
+from kbroker.bugs import NOBODYS_BUGS, Bugs
 from kbroker.peer import PeerLost
 from kbroker.replica_manager import HostedPartition
 from wire.api.alter_partition import (
@@ -76,6 +77,7 @@ class IsrChanges:
         ask: Ask,
         settled: Settled,
         spawn: Callable[[Coroutine[object, object, None]], object],
+        bugs: Bugs = NOBODYS_BUGS,
     ) -> None:
         """`settled` is told of a partition whose in-sync replicas are others now."""
         self._broker_id = broker_id
@@ -83,6 +85,7 @@ class IsrChanges:
         self._ask = ask
         self._settled = settled
         self._spawn = spawn
+        self._bugs = bugs
         self._waiting: dict[tuple[str, int], _Proposal] = {}
         self._is_asking = False
 
@@ -114,8 +117,8 @@ class IsrChanges:
             # The controller does not know this life of the broker yet, or any more.
         except PeerLost as error:
             logger.warning("the in-sync replicas stay as they are for now: %s", error)
-        except Exception:
-            logger.exception("a bug in the broker, met while asking for in-sync replicas")
+        except Exception as error:
+            self._bugs.met("a question for in-sync replicas", error)
         self._again(proposals)
         return False
 
@@ -164,7 +167,7 @@ class IsrChanges:
                 self._again([one])
             else:
                 some_refused |= answer.error_code != ErrorCode.NONE
-                self._settle(one, answer)
+                self._bugs.tell(self._settle, one, answer)
         return some_refused
 
     def _settle(self, proposal: _Proposal, answer: PartitionDataResponse) -> None:

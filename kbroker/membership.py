@@ -110,6 +110,7 @@ class Membership:
             leader_and_isr=partial(leader_and_isr, broker),
             update_metadata=partial(update_metadata, broker),
             stop_replica=partial(stop_replica, broker),
+            bugs=broker.bugs,
         )
         self.producer_ids = ProducerIds(
             lambda: next_block(store, broker.node_id), broker.spawn, broker.log_limits
@@ -153,6 +154,7 @@ class Membership:
             broker.spawn,
             broker.now_ms,
             self._follower_quotas(),
+            broker.bugs,
         )
         isr_changes = IsrChanges(
             broker.node_id,
@@ -160,6 +162,7 @@ class Membership:
             self.channel.ask,
             broker.replicas.in_sync_changed,
             broker.spawn,
+            broker.bugs,
         )
         broker.replicas.others = Others(
             is_alive=lambda broker_id: broker_id in broker.metadata.nodes,
@@ -423,15 +426,17 @@ class Membership:
         return parked
 
     async def _forward(self, message: object, version: int, parked: Parked) -> None:
+        outcome: object
         try:
-            parked.complete(await self._answer_to(message, version))
+            outcome = await self._answer_to(message, version)
         except (PeerLost, StoreError) as error:
-            parked.complete(KafkaError(ErrorCode.NOT_CONTROLLER, str(error)))
+            outcome = KafkaError(ErrorCode.NOT_CONTROLLER, str(error))
         except KafkaError as error:
-            parked.complete(error)
-        except Exception:  # whatever it is, somebody waits to be told
-            logger.exception("a bug in the broker, met while asking the controller")
-            parked.complete(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            outcome = error
+        except Exception as error:  # whatever it is, somebody waits to be told
+            self._broker.bugs.met("a question to the controller", error)
+            outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+        parked.complete(outcome)
 
     async def _answer_to(self, message: Any, version: int) -> Any:
         """The controller's, but for what is this broker's own to decide."""

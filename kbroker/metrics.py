@@ -79,6 +79,10 @@ DESCRIPTIONS = {
         HISTOGRAM, "From a request's arrival to its reply; `_count` is the number of requests.", ("api",)
     ),
     "kbroker_request_errors_total": Description(COUNTER, "Error codes in replies.", ("api", "error")),
+    "kbroker_internal_errors_total": Description(
+        COUNTER,
+        "Bugs: exceptions that nobody expected. Each is in the log, with its traceback or as a count.",
+    ),
     "kbroker_requests_waiting": Description(
         GAUGE, "Requests whose reply waits: for data, replicas, the disk, other members of a group.", ("api",)
     ),
@@ -213,6 +217,7 @@ def _requests(broker: Broker) -> Iterator[Samples]:
         ],
     )
     waiting = Counter(key for connection in broker.connections for key in connection.awaited())
+    yield _one("kbroker_internal_errors_total", broker.bugs.count)
     yield _by("kbroker_requests_waiting", ((api(key).name, n) for key, n in waiting.items()))
 
 

@@ -122,8 +122,8 @@ class MetricsServer:
                 await writer.wait_closed()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError) as error:
             logger.debug("a request for metrics was cut off: %r", error)
-        except Exception:
-            logger.exception("a bug in the broker, met by a request for metrics")
+        except Exception as error:
+            self._broker.bugs.met("a request for metrics", error)
         finally:
             writer.transport.abort()
 

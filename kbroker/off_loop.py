@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from kbroker.bugs import NOBODYS_BUGS, Bugs
 from kbroker.fair_queue import FairQueue
 from storage.in_threads import Call, InThreads, Submit
 from wire.steps import Steps
@@ -40,7 +41,8 @@ _MORE = _More()
 class OffLoop:
     """`submit` runs a function in a thread, `call` one on the event loop."""
 
-    def __init__(self, submit: Submit, call: Call) -> None:
+    def __init__(self, submit: Submit, call: Call, bugs: Bugs = NOBODYS_BUGS) -> None:
+        self._bugs = bugs
         self._in_threads = InThreads(submit, call)
         self._waiting: FairQueue[_Work] = FairQueue()
         self._is_stopping = False
@@ -73,14 +75,14 @@ class OffLoop:
             try:
                 self._in_threads.run(partial(_slice, work.steps), partial(self._told, work))
             except Exception as error:  # no thread, no memory: nobody may wait for what never begins
-                work.done(error)
+                self._bugs.tell(work.done, error)
 
     def _told(self, work: _Work, outcome: object) -> None:
         if outcome is _MORE:
             self._waiting.append(work.whose, work)
         self._go_on()
         if outcome is not _MORE:
-            work.done(outcome)
+            self._bugs.tell(work.done, outcome)
 
 
 def _slice(steps: Steps[Any]) -> object:

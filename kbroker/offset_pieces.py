@@ -50,7 +50,7 @@ class Gathered:
         place = len(self.answers)
         self.answers.append(None)
         self._pending += 1
-        answer.when_done(lambda outcome: self._told(place, outcome))
+        answer.when_done(lambda outcome: self._told(place, outcome), for_reply=self.parked)
 
     def _told(self, place: int, outcome: object) -> None:
         self.answers[place] = outcome

@@ -13,16 +13,14 @@ on a later one, and it has sent it again if it counts: such an order is not take
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from kbroker.bugs import NOBODYS_BUGS, Bugs
 from kbroker.context import HangUp, Parked, Postponed
 from wire.errors import ErrorCode, KafkaError
-
-logger = logging.getLogger(__name__)
 
 NewLogs = Mapping[tuple[str, int], bytes]
 """By topic and partition: the topic's id."""
@@ -58,7 +56,9 @@ class Orders:
         self,
         make_logs: Callable[[NewLogs, Callable[[], object]], object],
         call_soon: Callable[[Callable[[], object]], object],
+        bugs: Bugs = NOBODYS_BUGS,
     ) -> None:
+        self._bugs = bugs
         self._make_logs = make_logs
         self._call_soon = call_soon
         self._lines: dict[str, deque[_Order]] = {}
@@ -115,21 +115,20 @@ class Orders:
         outcome: object
         try:
             wanted = next(order.steps)
-        except StopIteration as done:
-            outcome = done.value
-        except (KafkaError, HangUp) as error:
-            outcome = error
-        except Exception:
-            logger.exception("a bug in the broker, met by an order of the controller")
-            outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
-        else:
             if wanted:
                 self._make_logs(wanted, partial(self._go_on, order))
             else:
                 self._call_soon(partial(self._go_on, order))
             return
+        except StopIteration as done:
+            outcome = done.value
+        except (KafkaError, HangUp) as error:
+            outcome = error
+        except Exception as error:
+            self._bugs.met("an order of the controller", error)
+            outcome = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
         self._leave(order)
-        order.parked.complete(outcome)
+        self._bugs.tell(order.parked.complete, outcome)
 
     def _leave(self, order: _Order) -> None:
         for topic in order.topics:

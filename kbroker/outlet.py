@@ -41,6 +41,9 @@ class Sender(Protocol):
 
     def resume_writing(self) -> None: ...
 
+    def failed(self, error: Exception) -> None:
+        """A bug: close the connection."""
+
     def replies_wait(self, held_bytes: int) -> bool:
         """Its client has not read so much; whether that is too much with what others have not."""
 
@@ -111,7 +114,7 @@ class Outlet:
             self._tell()
 
     def _send_waiting(self) -> None:
-        """As much as the socket takes; the loop calls this again when it takes more."""
+        """As much as the socket takes, and more as soon as it takes more."""
         waiting = self._waiting
         try:
             while waiting:
@@ -137,6 +140,13 @@ class Outlet:
             self._unwatch()
         self._tell()
 
+    def _go_on(self) -> None:
+        """Called by the event loop, which would call it again and again."""
+        try:
+            self._send_waiting()
+        except Exception as error:
+            self._protocol.failed(error)
+
     def _forget(self, sent: int) -> None:
         """Bytes of buffers that have been sent."""
         waiting = self._waiting
@@ -153,7 +163,7 @@ class Outlet:
     def _watch(self) -> None:
         if self._watched < 0:
             self._watched = os.dup(self._socket)
-            asyncio.get_running_loop().add_writer(self._watched, self._send_waiting)
+            asyncio.get_running_loop().add_writer(self._watched, self._go_on)
 
     def _unwatch(self) -> None:
         if self._watched >= 0:

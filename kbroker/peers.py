@@ -17,9 +17,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from controller.requests import ControlMessage, ControlRequest
+from kbroker.bugs import NOBODYS_BUGS, Bugs
 from kbroker.context import Context, HangUp, Parked, Postponed
 from kbroker.error_replies import Refusal
 from kbroker.peer import Address, Open, Peer, PeerLost, key_of
@@ -53,10 +55,12 @@ class Peers:
         leader_and_isr: Handle,
         update_metadata: Handle,
         stop_replica: Handle,
+        bugs: Bugs = NOBODYS_BUGS,
     ) -> None:
         """`listener` is the one that brokers use among each other."""
         self._broker_id = broker_id
         self._call_soon = call_soon
+        self._bugs = bugs
         self._spawn = spawn
         self._open_connection = open_connection
         self._listener = listener
@@ -75,7 +79,7 @@ class Peers:
         if isinstance(request.message, UpdateMetadataRequest):
             self._learn(request.message)
         if request.broker_id == self._broker_id:
-            self._call_soon(lambda: self._handle(request))
+            self._call_soon(partial(self._bugs.tell, self._handle, request))
             return
         line = self._lines.get(request.broker_id)
         if line is None:
@@ -150,15 +154,15 @@ class Peers:
                 if line.requests:
                     await asyncio.sleep(line.pause_s())
                 continue
-            except Exception:
-                logger.exception("a bug in the broker, met while sending an order")
+            except Exception as error:
+                self._bugs.met("the sending of an order", error)
                 line.peer.close()
                 await asyncio.sleep(line.pause_s())
                 continue
             line.failures = 0
             if line.requests and line.requests[0] is request:
                 line.requests.popleft()
-                self.answered(request, response)
+                self._bugs.tell(self.answered, request, response)
         line.is_moving = False
         if line.is_over:
             line.peer.close()

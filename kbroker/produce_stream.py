@@ -22,8 +22,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kbroker.bugs import answering
 from kbroker.dispatch import Route
 from kbroker.handlers.produce import refuse
+from kbroker.hosted_partition import OutcomeUnknown
 from kbroker.produced_batches import MOST_ON_LOOP, Allowance, accept, takes_long
 from kbroker.replica_manager import AppendOutcome, HostedPartition
 from storage.appending import Appended
@@ -259,15 +261,17 @@ def batches_of(request: memoryview, position: int, is_flexible: bool) -> list[Pl
 class StreamedProduce:
     """One such Produce from its staging to its reply: its place in the order of replies."""
 
-    __slots__ = ("_correlation_id", "_filled", "_replicas", "arrived_s", "buffers", "head")
+    __slots__ = ("_bugs", "_correlation_id", "_filled", "_replicas", "arrived_s", "buffers", "head")
 
     pipelined = True
     held_bytes = 0
     is_worked_on = False
-    hang_up = None
+    hang_up = "the outcome of a Produce is unknown"
+    """Where there are no `buffers`."""
 
     def __init__(self, stream: ProduceStream, head: Head, correlation_id: int, arrived_s: float) -> None:
         self._replicas = stream.broker.replicas
+        self._bugs = stream.broker.bugs
         self._filled = stream.filled
         self.head = head
         self._correlation_id = correlation_id
@@ -278,12 +282,21 @@ class StreamedProduce:
     def route(self) -> Route:
         return self.head.route
 
+    def failed(self, error: Exception) -> None:
+        """Nobody knows what was appended."""
+        if not isinstance(error, OutcomeUnknown):
+            self._bugs.met("a Produce", error)
+        self.buffers = []
+        self._filled()
+
     def _refuse(self, partitions: Iterable[HostedPartition], outcomes: Iterable[AppendOutcome]) -> None:
         """The reply where not all were appended."""
         answers = []
         for partition, outcome in zip(partitions, outcomes, strict=True):
             answer = PartitionProduceResponse(index=partition.index, error_code=0, base_offset=-1)
             answers.append(answer)
+            if isinstance(outcome, OutcomeUnknown):
+                raise outcome
             if isinstance(outcome, KafkaError):
                 refuse(answer, outcome, partition)
             else:
@@ -308,14 +321,18 @@ class SingleProduce(StreamedProduce):
     def appended(self, outcome: AppendOutcome) -> None:
         """Between the phases: the batch is in the log, or was refused by it."""
         partition = self._partition
-        if isinstance(outcome, KafkaError):
-            self._refuse((partition,), (outcome,))
-        elif partition.has_settled:
-            self.buffers = [self.head.reply_to_one(self._correlation_id, partition.index, outcome)]
-        else:
-            self._appended = outcome
-            self._replicas.when_promised(partition, self.head.acks, self.promised)
+        try:
+            if isinstance(outcome, KafkaError):
+                self._refuse((partition,), (outcome,))
+            elif partition.has_settled:
+                self.buffers = [self.head.reply_to_one(self._correlation_id, partition.index, outcome)]
+            else:
+                self._appended = outcome
+                self._replicas.when_promised(partition, self.head.acks, self.promised)
+        except Exception as error:
+            self.failed(error)
 
+    @answering
     def promised(self, error: KafkaError | None) -> None:
         """The second phase: what acks promise is true, or never will be."""
         partition = self._partition
@@ -339,6 +356,7 @@ class SeveralProduces(StreamedProduce):
         for number, (partition, batch, header) in enumerate(staged):
             self._replicas.stage(partition, batch, header, partial(self.appended, number, partition))
 
+    @answering
     def appended(self, number: int, partition: HostedPartition, outcome: AppendOutcome) -> None:
         self._outcomes[number] = outcome
         if partition.has_settled or isinstance(outcome, KafkaError):
@@ -346,6 +364,7 @@ class SeveralProduces(StreamedProduce):
         else:
             self._replicas.when_promised(partition, self.head.acks, partial(self.promised, number))
 
+    @answering
     def promised(self, number: int, error: KafkaError | None) -> None:
         if error is not None:
             self._outcomes[number] = error

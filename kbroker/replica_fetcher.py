@@ -30,6 +30,7 @@ import zlib
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
+from kbroker.bugs import NOBODYS_BUGS, Bugs
 from kbroker.configuration.broker_keys import BrokerConfig
 from kbroker.fetcher_session import FetcherSession, Key, Limits, Place
 from kbroker.peer import Address, Open, Peer, PeerLost
@@ -98,7 +99,9 @@ class ReplicaFetchers:
         spawn: Spawn,
         now_ms: Callable[[], int],
         quotas: FollowerQuotas,
+        bugs: Bugs = NOBODYS_BUGS,
     ) -> None:
+        self.bugs = bugs
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.logs = logs
@@ -275,8 +278,8 @@ class Fetcher:
                 if self._followed:
                     await asyncio.sleep(self._retry_s(self._lost_in_a_row))
                 self._lost_in_a_row += 1
-            except Exception:
-                logger.exception("a bug in the broker, met while following broker %d", self._leader_id)
+            except Exception as error:
+                self._fetchers.bugs.met(f"following broker {self._leader_id}", error)
                 self._begin_anew()
                 await asyncio.sleep(self._retry_s(self._lost_in_a_row))
                 self._lost_in_a_row += 1

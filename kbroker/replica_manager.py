@@ -8,33 +8,37 @@ Rules:
 - A batch is *acknowledged* when its topic's promise is kept: durable on this disk where the partition has
   one replica and the durability mode says so, replicated to all in-sync replicas for acks=all. Until then it
   waits in the partition, not in a task.
-- The high watermark moves only here; whoever waits for it (fetches, acknowledgements) is told at once. Where
+- The high watermark moves only here. Acknowledgements that wait for it are told at once, consumers after that
+  (`kbroker.waking`). Where
   the promise is this disk it follows what is durable: no consumer gets ahead of a power cut. What could not
   be synced, for want of a descriptor, is asked for again (`tick`), since nobody may append for a long time.
 - Where other brokers hold replicas too, `kbroker.partition` says what is committed and who is in sync. What
   else there is to do (following a leader, asking the controller) is up to `Others`.
+- A bug in what is told of an append keeps nothing else from being told, and no log from being appended to.
 - A log that goes offline fails what waits for it with KAFKA_STORAGE_ERROR; other partitions go on.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from kbroker.fetch_sessions import PartitionKey
-from kbroker.follower_sessions import FollowerSession
+from kbroker.bugs import NOBODYS_BUGS, Bugs
+from kbroker.hosted_partition import LOOK_AGAIN as LOOK_AGAIN
+from kbroker.hosted_partition import NOBODYS_WAKER, OutcomeUnknown, Staged
+from kbroker.hosted_partition import AppendOutcome as AppendOutcome
+from kbroker.hosted_partition import HostedPartition as HostedPartition
 from kbroker.leader_lease import Certainty
-from kbroker.measures import Traffic, TrafficByTopic
+from kbroker.measures import TrafficByTopic
 from kbroker.ordered_logs import OrderedLogs
 from kbroker.other_replicas import NOBODY
 from kbroker.partition import Leadership
-from kbroker.produced_batches import ProduceRules
 from kbroker.replication_quota import UNLIMITED
-from storage.appending import NO_GUARDS, Appended
-from storage.log import UnifiedLog
+from kbroker.waking import Waker
+from storage.appending import NO_GUARDS
 from storage.log_manager import LogManager
 from storage.producer_state import Origin, VerificationGuard
 from storage.reading import check_offset
@@ -44,16 +48,10 @@ from wire.internal import INTERNAL_TOPICS
 from wire.primitives import ZERO_UUID, Buffer
 from wire.records import BatchHeader
 
-LOOK_AGAIN = 1 << 31
-"""Passed in place of a number of visible bytes: makes every waiting Fetch read again."""
-
 ALL = -1
 """The acks that want every in-sync replica."""
 ANY_EPOCH = -1
 """What clients say that have no leader epoch in mind (conformance 59)."""
-
-AppendOutcome = Appended | KafkaError
-Staged = tuple[Buffer, BatchHeader, Callable[[AppendOutcome], object]]
 
 
 class Terms(NamedTuple):
@@ -77,115 +75,6 @@ class Durability(Enum):
     NEVER = "never"
 
 
-class HostedPartition:
-    """One replica on this broker: its log, its place in the cluster, and who waits for it."""
-
-    __slots__ = (
-        "adding",
-        "appends",
-        "broker_epoch",
-        "deletions",
-        "fetches",
-        "follower_sessions",
-        "has_settled",
-        "in_sync_replicas",
-        "index",
-        "is_being_added",
-        "is_throttled_as_follower",
-        "is_throttled_as_leader",
-        "leader_epoch",
-        "leader_high_watermark",
-        "leader_id",
-        "leadership",
-        "log",
-        "min_in_sync_replicas",
-        "partition_epoch",
-        "replicas",
-        "rules",
-        "staged",
-        "told_log_start_offset",
-        "topic",
-        "topic_id",
-        "traffic",
-        "waiting_for_replicas",
-    )
-
-    def __init__(self, topic: str, topic_id: bytes, index: int, log: UnifiedLog) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.index = index
-        self.log = log
-        self.rules = ProduceRules()
-        self.traffic = Traffic()
-        """Its topic's, once it is hosted."""
-        self.min_in_sync_replicas = 1
-        self.leader_id = -1
-        self.leader_epoch = -1
-        self.partition_epoch = -1
-        self.broker_epoch = -1
-        """The registration of this broker that was told last to lead or follow."""
-        self.leadership: Leadership | None = None
-        """Where this broker leads and others follow."""
-        self.leader_high_watermark = -1
-        """What the leader said last, where this broker follows."""
-        self.is_being_added = self.is_throttled_as_leader = self.is_throttled_as_follower = False
-        """Where the first is true, a reassignment has not come to its end."""
-        self.adding = 0
-        """How many of `replicas` a reassignment is adding."""
-        self.replicas: list[int] = []
-        self.in_sync_replicas: list[int] = []
-        self.staged: list[Staged] = []
-        self.has_settled = False
-        """While outcomes of appending are told: whether acknowledgements need not wait, whatever the acks."""
-        self.fetches: dict[Callable[[int], object], None] = {}
-        """Called with the number of bytes that have become visible, or 0 for any other change."""
-        self.appends: dict[Callable[[int], object], None] = {}
-        """The same for followers outside of a session, who see what has been appended."""
-        self.told_log_start_offset = -1
-        self.follower_sessions: dict[FollowerSession, PartitionKey] = {}
-        """Those for which it is settled or was, with what they call it."""
-        self.deletions: dict[Callable[[], object], None] = {}
-        """Called when a follower may have raised its log start offset, and when this broker leads no more."""
-        self.waiting_for_replicas: deque[tuple[int, Callable[[KafkaError | None], object]]] = deque()
-
-    def __repr__(self) -> str:
-        return f"<{self.topic}-{self.index}, leader {self.leader_id} in epoch {self.leader_epoch}>"
-
-    @property
-    def effective_min_in_sync_replicas(self) -> int:
-        """Never more than there are replicas: one replica can always be written to (conformance 33)."""
-        return min(self.min_in_sync_replicas, max(len(self.replicas), 1))
-
-    @property
-    def low_watermark(self) -> int:
-        """Below it no replica that lives has anything."""
-        start = self.log.log_start_offset
-        return start if self.leadership is None else self.leadership.low_watermark(start)
-
-    def wake(self, visible_bytes: int) -> None:
-        """Tell every fetch that waits here."""
-        for told in list(self.fetches):
-            told(visible_bytes)
-
-    def look_at_deletions(self) -> None:
-        for told in list(self.deletions):
-            told()
-
-    def wake_followers(self, appended_bytes: int) -> None:
-        """Tell every follower that waits here."""
-        for told in list(self.appends):
-            told(appended_bytes)
-        for session, key in list(self.follower_sessions.items()):
-            session.due[key] = None
-            if session.wake is not None:
-                session.wake(appended_bytes)
-
-    def is_news(self) -> None:
-        """Followers are to be told something when they ask next."""
-        for session, key in self.follower_sessions.items():
-            session.due[key] = None
-
-
 class ReplicaManager:
     """All partitions of a broker, by name and by topic id."""
 
@@ -197,6 +86,8 @@ class ReplicaManager:
         durability: Durability,
         configure: Callable[[HostedPartition], object] = lambda partition: None,
         leadership: Callable[[HostedPartition, bool], object] = lambda partition, is_leader: None,
+        bugs: Bugs = NOBODYS_BUGS,
+        waker: Waker = NOBODYS_WAKER,
     ) -> None:
         """`configure` gives a new partition what its topic says; `leadership` is told of every change.
 
@@ -208,6 +99,7 @@ class ReplicaManager:
         self._configure = configure
         self._leadership = leadership
         self._durability = durability
+        self._bugs, self._waker = bugs, waker
         self._partitions: dict[tuple[str, int], HostedPartition] = {}
         self._topic_names: dict[bytes, str] = {}
         self._staged: list[HostedPartition] = []
@@ -231,6 +123,7 @@ class ReplicaManager:
     def host(self, partition: HostedPartition) -> None:
         self._partitions[partition.topic, partition.index] = partition
         partition.traffic = self.traffic.of(partition.topic)
+        partition.bugs, partition.waker = self._bugs, self._waker
         if partition.topic_id != ZERO_UUID:
             self._topic_names[partition.topic_id] = partition.topic
 
@@ -410,12 +303,32 @@ class ReplicaManager:
     def _append(
         self, partition: HostedPartition, staged: list[Staged], now_ms: int, terms: Terms = OF_CLIENTS
     ) -> None:
-        log = partition.log
-        outcomes: list[AppendOutcome]
-        visible_bytes, end_before = 0, log.log_end_offset
+        log, end_before = partition.log, partition.log.log_end_offset
+        visible_bytes, outcomes = self._append_to_log(partition, staged, now_ms, terms)
+        partition.traffic.messages_in += log.log_end_offset - end_before
         try:
-            batches = [(batch, header) for batch, header, _ in staged]
-            outcomes = log.append_as_leader(
+            # A marker can make much more visible than itself to readers of committed records.
+            self.advance_high_watermark(partition, visible_bytes if terms is OF_CLIENTS else LOOK_AGAIN)
+            if partition.appends or partition.follower_sessions:
+                partition.wake_followers(visible_bytes)
+        except Exception as error:
+            self._bugs.met(f"what follows an append to {partition}", error)
+        partition.has_settled = log.high_watermark >= log.log_end_offset and log.offline is None
+        for (_, _, appended), outcome in zip(staged, outcomes, strict=True):
+            try:
+                appended(outcome)
+            except Exception as error:
+                self._bugs.met("what is told of an append", error)
+        partition.has_settled = False
+
+    def _append_to_log(
+        self, partition: HostedPartition, staged: list[Staged], now_ms: int, terms: Terms
+    ) -> tuple[int, Sequence[AppendOutcome]]:
+        """How many bytes there are more, and what became of each batch."""
+        batches = [(batch, header) for batch, header, _ in staged]
+        end_before = partition.log.log_end_offset
+        try:
+            outcomes = partition.log.append_as_leader(
                 batches,
                 partition.leader_epoch,
                 now_ms,
@@ -423,20 +336,15 @@ class ReplicaManager:
                 guards=terms.guards,
                 transaction_version=terms.transaction_version,
             )
-            visible_bytes = sum([len(batch) for batch, _ in batches])
-            if appended_records := log.log_end_offset - end_before:
-                partition.traffic.messages_in += appended_records
-                partition.traffic.bytes_in += visible_bytes
         except KafkaError as error:
-            outcomes = [error] * len(staged)
-        # A marker can make much more visible than itself to readers of committed records.
-        self.advance_high_watermark(partition, visible_bytes if terms is OF_CLIENTS else LOOK_AGAIN)
-        if partition.appends or partition.follower_sessions:
-            partition.wake_followers(visible_bytes)
-        partition.has_settled = log.high_watermark >= log.log_end_offset and log.offline is None
-        for (_, _, appended), outcome in zip(staged, outcomes, strict=True):
-            appended(outcome)
-        partition.has_settled = False
+            return 0, [error] * len(staged)
+        except Exception as error:
+            self._bugs.met(f"an append to {partition}", error)
+            return LOOK_AGAIN, [OutcomeUnknown()] * len(staged)
+        size = sum([len(batch) for batch, _ in batches])
+        if partition.log.log_end_offset > end_before:
+            partition.traffic.bytes_in += size
+        return size, outcomes
 
     def advance_high_watermark(self, partition: HostedPartition, visible_bytes: int = 0) -> None:
         """To where the in-sync replicas have come, and this disk where that is promised."""
@@ -463,8 +371,7 @@ class ReplicaManager:
             log.high_watermark = end
             if partition.waiting_for_replicas:
                 self._acknowledge(partition)
-            if partition.fetches:
-                partition.wake(visible_bytes)
+            partition.wake(visible_bytes)
             if self.tells_high_watermark:
                 partition.wake_followers(LOOK_AGAIN)
             elif partition.follower_sessions:
@@ -582,7 +489,7 @@ class ReplicaManager:
     def _acknowledge(self, partition: HostedPartition) -> None:
         waiting = partition.waiting_for_replicas
         while waiting and waiting[0][0] <= partition.log.high_watermark:
-            waiting.popleft()[1](None)
+            self._bugs.tell(waiting.popleft()[1], None)
 
     def fail_waiting(self, partition: HostedPartition, error: KafkaError) -> None:
         """Tell everyone who waits that it will not come."""
@@ -594,4 +501,4 @@ class ReplicaManager:
     def _fail_acknowledgements(self, partition: HostedPartition, error: KafkaError) -> None:
         waiting, partition.waiting_for_replicas = partition.waiting_for_replicas, deque()
         for _, told in waiting:
-            told(error)
+            self._bugs.tell(told, error)

@@ -6,24 +6,21 @@ Of a large request the slot is there first; then it is decoded, handled and answ
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Protocol, cast
 
+from kbroker.bugs import Bugs, answering
 from kbroker.context import HangUp, Parked
 from kbroker.dispatch import Route
-from kbroker.log_limits import LogLimits
 from kbroker.slices import Told, Work
 from wire.errors import WireError
 from wire.primitives import Buffer
-
-logger = logging.getLogger(__name__)
 
 
 class Replying(Protocol):
     """A connection, as far as a slot needs it."""
 
     turn_began_s: float
-    log_limits: LogLimits
+    bugs: Bugs
 
     def most_reply_bytes(self, api: int) -> int: ...
 
@@ -74,6 +71,10 @@ class Slot:
         self.pipelined, self.held_bytes, self.is_worked_on = True, 0, False
         self._connection.slot_filled()
 
+    def failed(self, error: Exception) -> None:
+        self._finish(error)
+
+    @answering
     def begin(self, decoded: object) -> None:
         """A large request has been decoded: the client's name and the message, or what is wrong with it."""
         self.is_worked_on = False
@@ -87,6 +88,7 @@ class Slot:
         else:
             self.deliver(outcome)
 
+    @answering
     def deliver(self, outcome: object) -> None:
         """The handler's outcome is there."""
         route, connection = self.route, self._connection
@@ -95,12 +97,7 @@ class Slot:
             work = route.large_reply(self._correlation_id, outcome, self._request, most_bytes)
             connection.make_reply(work, self._finish)
             return
-        reply: object
-        try:
-            reply = route.outcome(self._correlation_id, outcome, self._request)
-        except Exception as error:
-            reply = error
-        self._finish(reply)
+        self._finish(route.outcome(self._correlation_id, outcome, self._request))
 
     def _finish(self, reply: object) -> None:
         """The reply's buffers, or why there is none."""
@@ -109,9 +106,7 @@ class Slot:
         elif isinstance(reply, HangUp | WireError):
             self.buffers, self.hang_up = [], str(reply)
         else:
-            name, limits = self.route.response.__name__, self._connection.log_limits
-            text = "a bug in the broker, met by a reply to %s"
-            limits.exception(logger, ("bug", name, type(reply)), text, name, error=reply)
+            self._connection.bugs.met(f"a reply: {self.route.response.__name__}", reply)
             self.buffers, self.hang_up = [], "its reply could not be made"
         self._request = None
         self._connection.slot_filled()

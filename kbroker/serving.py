@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
@@ -29,6 +29,7 @@ async def serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number.name)
+    loop.set_exception_handler(partial(unhandled, broker))
     broker.disks_lost = partial(stop, "no data directory can be used any more")
     await broker.start(join)
     why = "an error"
@@ -38,6 +39,15 @@ async def serve(
     finally:
         await broker.stop(why)
     broker.check_directories()
+
+
+def unhandled(broker: Broker, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What the event loop has caught: a bug, unless it is the network's fault."""
+    error = context.get("exception")
+    if isinstance(error, Exception) and not isinstance(error, OSError):
+        broker.bugs.met(context["message"], error, kind="the event loop")
+    else:
+        loop.default_exception_handler(context)
 
 
 def run(

@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any
 
+from kbroker.bugs import NOBODYS_BUGS, Bugs
 from kbroker.fair_queue import FairQueue
 
 SLICE_S = 0.01
@@ -52,8 +53,12 @@ class Slices:
     """The works of one broker."""
 
     def __init__(
-        self, steady_s: Callable[[], float], call_soon: Callable[[Callable[[], object]], object]
+        self,
+        steady_s: Callable[[], float],
+        call_soon: Callable[[Callable[[], object]], object],
+        bugs: Bugs = NOBODYS_BUGS,
     ) -> None:
+        self._bugs = bugs
         self._steady_s = steady_s
         self._call_soon = call_soon
         self._begun: deque[_Asked] = deque()
@@ -144,5 +149,5 @@ class Slices:
             if collects:
                 gc.enable()
         self._has_place |= has_place
-        asked.told(outcome)
+        self._bugs.tell(asked.told, outcome)
         return True

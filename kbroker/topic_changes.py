@@ -96,9 +96,9 @@ class TopicChanges:
                 for result, is_there in parts
                 if result.error_code == ErrorCode.NONE
             }
-            self._wait(_Change(missing, lambda: held.complete(outcome)), timeout_ms)
+            self._wait(_Change(missing, held, outcome), timeout_ms)
 
-        answered.when_done(decided)
+        answered.when_done(decided, for_reply=held)
         return held
 
     def _wait(self, change: _Change, timeout_ms: int) -> None:
@@ -117,15 +117,27 @@ class TopicChanges:
         """There is news of these topics."""
         for name in names:
             for change in list(self._waiting.get(name, ())):
-                change.look(name)
-                if name not in change.missing:
-                    self._forget(change, name)
-                    change.end()
+                try:
+                    change.look(name)
+                    if name not in change.missing:
+                        self._forget(change, name)
+                        change.end()
+                except Exception as error:
+                    self._failed(change, error)
 
     def _time_out(self, change: _Change) -> None:
-        for name in change.missing:
-            self._forget(change, name)
-        change.time_out()
+        try:
+            for name in change.missing:
+                self._forget(change, name)
+            change.time_out()
+        except Exception as error:
+            self._failed(change, error)
+
+    def _failed(self, change: _Change, error: Exception) -> None:
+        for name in list(self._waiting):
+            if change in self._waiting[name]:
+                self._forget(change, name)
+        change.fail(error)
 
     def _forget(self, change: _Change, name: str) -> None:
         self._waiting[name].remove(change)
@@ -136,11 +148,19 @@ class TopicChanges:
 class _Change:
     """What one request has changed."""
 
-    def __init__(self, missing: dict[str, tuple[Any, IsThere]], done: Callable[[], object]) -> None:
+    def __init__(self, missing: dict[str, tuple[Any, IsThere]], held: Parked, outcome: object) -> None:
         self.missing = missing
         """By topic: its part of the answer, and whether the change is there."""
-        self.done = done
+        self._held, self._outcome = held, outcome
         self.timer: Timer | None = None
+
+    def done(self) -> None:
+        self._held.complete(self._outcome)
+
+    def fail(self, error: Exception) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self._held.fail(error)
 
     def look(self, name: str) -> None:
         _, is_there = self.missing[name]

@@ -62,6 +62,7 @@ class TransactionCoordinator(Coordinators[Transactions]):
             self._leader_of,
             lambda topic, told: self.stored_partitions(topic, told),
             around.clock,
+            around.clock.bugs,
         )
         super().__init__(
             around.topic,
@@ -110,13 +111,15 @@ class TransactionCoordinator(Coordinators[Transactions]):
                 else:
                     parked.complete(outcome)
 
-            self.ask(transactional_id, decide).when_done(answered)
+            self.ask(transactional_id, decide).when_done(answered, for_reply=parked)
 
         def again(pause_ms: int, outcome: object) -> None:
             try:
                 attempt(2 * pause_ms)
             except KafkaError:  # the coordinator has moved meanwhile; the client will find it
                 parked.complete(outcome)
+            except Exception as error:
+                parked.fail(error)
 
         attempt(AGAIN_MS)
         return parked
@@ -130,8 +133,8 @@ class TransactionCoordinator(Coordinators[Transactions]):
                 self.shard_of(transactional_id).decide(
                     lambda transactions, now_ms: decide(transactions, producer_id, parked, now_ms)
                 )
-            except KafkaError as error:
-                parked.complete(error)
+            except Exception as error:
+                parked.fail(error)
 
         if self.shard_of(transactional_id).machine.needs_producer_id(transactional_id):
             self._next_producer_id(go_on)

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
+from kbroker.bugs import NOBODYS_BUGS, Bugs
 from kbroker.coordinator_runtime import Clock, Shard, Timer
 from kbroker.coordinators.step import Markers
 from kbroker.coordinators.transactions import Transactions
@@ -87,6 +88,7 @@ class MarkerWriter:
         leader_of: Callable[[str, int], int | None],
         partitions_of: Callable[[str, Told], object],
         clock: Clock,
+        bugs: Bugs = NOBODYS_BUGS,
     ) -> None:
         """`leader_of` gives None where no such partition is known, and -1 where it has no leader;
         `partitions_of` asks the metadata store which partitions a topic has.
@@ -95,6 +97,7 @@ class MarkerWriter:
         self._leader_of = leader_of
         self._partitions_of = partitions_of
         self._clock = clock
+        self._bugs = bugs
         self._wanted: list[Wanted] = []
         self._resting: dict[Callable[[], object], tuple[Timer, set[Place]]] = {}
         """What tries again, and for which partitions, when its timer has run out."""
@@ -187,8 +190,9 @@ class MarkerWriter:
             self._rest(decision, partitions - unknown, decision.pause_ms())
 
     def _written(self, decision: _Decision, partitions: set[Place]) -> None:
-        decision.shard.decide(
-            lambda transactions, now_ms: transactions.markers_written(decision.markers, partitions, now_ms)
+        self._bugs.tell(
+            decision.shard.decide,
+            lambda transactions, now_ms: transactions.markers_written(decision.markers, partitions, now_ms),
         )
 
 

@@ -104,12 +104,12 @@ def error_of(response: AddPartitionsToTxnResponse | None) -> ErrorCode:
     if response is None:
         return ErrorCode.NETWORK_EXCEPTION
     if response.error_code:
-        return KNOWN_ERRORS[response.error_code]
+        return KNOWN_ERRORS.get(response.error_code, ErrorCode.UNKNOWN_SERVER_ERROR)
     for result in response.results_by_transaction:
         for topic in result.topic_results:
             for partition in topic.results_by_partition:
                 if partition.partition_error_code:
-                    return KNOWN_ERRORS[partition.partition_error_code]
+                    return KNOWN_ERRORS.get(partition.partition_error_code, ErrorCode.UNKNOWN_SERVER_ERROR)
     return ErrorCode.NONE
 
 

@@ -15,13 +15,10 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from wire.frames import SpareBuffers
-
-logger = logging.getLogger(__name__)
 
 RECEIVE_BUFFER_BYTES = 1 << 20
 SPARE_BUFFERS = 8
@@ -33,9 +30,7 @@ class Sharing(Protocol):
     """A connection that has staged something."""
 
     def end_turn(self) -> None:
-        """All that was staged has been carried out: send the replies."""
-
-    def abort(self) -> None: ...
+        """All that was staged has been carried out: send the replies. It raises nothing."""
 
 
 class Turns:
@@ -70,8 +65,4 @@ class Turns:
         self.room = self._buffer
         self._carry_out()
         for connection in sharing:
-            try:
-                connection.end_turn()
-            except Exception:
-                logger.exception("a bug in the broker, met at the end of a turn")
-                connection.abort()
+            connection.end_turn()

@@ -27,7 +27,13 @@ Done = Callable[[StorageError | None], object]
 """Told None when it is durable."""
 Call = Callable[[Callable[[], object]], object]
 
+Failed = Callable[[str, Exception], object]
+
 PARALLEL_SYNCS = 4
+
+
+def log_failure(where: str, error: Exception) -> None:
+    logger.error("a bug, met by %s", where, exc_info=error)
 
 
 class _Job:
@@ -61,7 +67,10 @@ class Flusher:
         submit: Callable[[Callable[[], None]], object],
         call: Call,
         parallel: int = PARALLEL_SYNCS,
+        failed: Failed = log_failure,
     ) -> None:
+        """`failed` hears what those raise who are told."""
+        self._failed = failed
         self._submit = submit
         self._call = call
         self._parallel = parallel
@@ -135,13 +144,20 @@ class Flusher:
         self._jobs.remove(job)
         for (log, flush), error in zip(job.flushes, job.outcomes, strict=True):
             self._running.remove(log)
-            if error is None:
-                log.finish_flush(flush)
-                self._answer(log)
-            else:
-                refusal = log.abandon_flush(flush, error)
-                self._tell_all(log, refusal if isinstance(refusal, StorageError) else log.offline)
+            try:
+                self._finish_one(log, flush, error)
+            except Exception as bug:
+                self._failed("the end of a sync", bug)
+                self._tell_all(log, StorageError(log.directory, f"cannot be synced: {bug!r}"))
         self._start()
+
+    def _finish_one(self, log: UnifiedLog, flush: Flush, error: BaseException | None) -> None:
+        if error is None:
+            log.finish_flush(flush)
+            self._answer(log)
+        else:
+            refusal = log.abandon_flush(flush, error)
+            self._tell_all(log, refusal if isinstance(refusal, StorageError) else log.offline)
 
     def _answer(self, log: UnifiedLog) -> None:
         """Tell those who need not wait any longer. Truncation may have taken what others waited for."""
@@ -155,16 +171,15 @@ class Flusher:
         if remaining:
             self._waiting[log] = remaining
             self._queue[log] = None
-        _tell(answered, log.offline)
+        self._tell(answered, log.offline)
 
     def _tell_all(self, log: UnifiedLog, error: StorageError | None) -> None:
-        _tell(self._waiting.pop(log, []), error)
+        self._tell(self._waiting.pop(log, []), error)
 
-
-def _tell(waiting: Iterable[tuple[int, Done]], error: StorageError | None) -> None:
-    """One who fails must not keep it from the others."""
-    for _, done in waiting:
-        try:
-            done(error)
-        except Exception:
-            logger.exception("a bug in the broker, met by an acknowledgement")
+    def _tell(self, waiting: Iterable[tuple[int, Done]], error: StorageError | None) -> None:
+        """One who fails must not keep it from the others."""
+        for _, done in waiting:
+            try:
+                done(error)
+            except Exception as bug:
+                self._failed("what waited for the disk", bug)

@@ -1,9 +1,8 @@
 """All logs of a broker, in all its data directories.
 
-Start: each directory is locked, its checkpoints are read, its logs are opened. After a clean shutdown
-that takes a fraction of a millisecond each; after a crash they are recovered in threads, and the log
-tells how far it is. What cannot be opened is remembered as broken: its partition answers
-KAFKA_STORAGE_ERROR, the others work.
+Start: each directory is locked, its checkpoints are read, its logs are opened. After a clean shutdown that
+takes a fraction of a millisecond each; after a crash they are recovered in threads, and the log tells how far
+it is. What cannot be opened is remembered as broken: its partition answers KAFKA_STORAGE_ERROR, others work.
 
 While running, `tick` does what is due: retention, removal of deleted files, checkpoints, expiry of
 producers, flushes that the topic asks for. It never waits for a disk, except where order matters (a log
@@ -36,7 +35,7 @@ from storage.closing import FOREVER_S, Submit, at_once, close_all
 from storage.descriptors import is_exhausted
 from storage.errors import LogDirectoryFailed, OutOfDescriptors, StorageError
 from storage.files import Files
-from storage.flusher import Flusher
+from storage.flusher import Failed, Flusher, log_failure
 from storage.gaps import GapSearch
 from storage.in_threads import InThreads
 from storage.log import UnifiedLog
@@ -87,11 +86,12 @@ class LogManager:
         settings: LogSettings = DEFAULTS,
         intervals: Intervals = INTERVALS,
         file_delete_delay_ms: Callable[[], int] = lambda: 60_000,
+        failed: Failed = log_failure,
     ) -> None:
         """`config_for` a topic; `submit` to threads, `call` back from them; `unique` names, 32 hex digits."""
         self.files = files
         self.directories = [LogDirectory(files, path, is_alone=len(paths) == 1) for path in paths]
-        self.flusher = Flusher(submit, call)
+        self.flusher = Flusher(submit, call, failed=failed)
         self._gap_search = GapSearch(files, submit, call)
         self._config_for = config_for
         self._submit = submit

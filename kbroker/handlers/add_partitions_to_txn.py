@@ -73,7 +73,7 @@ def several(broker: Broker, transactions: list[AddPartitionsToTxnTransaction]) -
 
     for one in transactions:
         asked = yield from of_one(broker, one, client_version=EPOCH_BUMP_VERSION)
-        asked.when_done(known)
+        asked.when_done(known, for_reply=parked)
     if not transactions:
         known(None)
     return parked

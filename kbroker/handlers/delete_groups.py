@@ -33,7 +33,7 @@ def delete_groups(broker: Broker, context: Context, request: DeleteGroupsRequest
             parked.complete(DeleteGroupsResponse(throttle_time_ms=0, results=results))
 
     for group_id in group_ids:
-        delete(broker, group_id).when_done(one_done)
+        delete(broker, group_id).when_done(one_done, for_reply=parked)
         yield
     return parked
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from kbroker.bugs import answering
 from kbroker.context import Context, InSlices, Parked
 from kbroker.replica_manager import LOOK_AGAIN, HostedPartition
 from wire.api.delete_records import (
@@ -93,16 +94,24 @@ class _Waiting:
             one.partition.deletions[self._look] = None
         self._timer = broker.call_later_ms(max(timeout_ms, 0), self._time_is_over)
 
+    @answering
     def _look(self) -> None:
         self._awaited = [one for one in self._awaited if not self._is_over(one)]
         if not self._awaited:
             self._end()
 
     def _end(self) -> None:
+        self._look_away()
+        self.parked.complete(self._response)
+
+    def _look_away(self) -> None:
         self._timer.cancel()
         for one in self._asked:
             one.partition.deletions.pop(self._look, None)
-        self.parked.complete(self._response)
+
+    def failed(self, error: Exception) -> None:
+        self._look_away()
+        self.parked.fail(error)
 
     def _is_over(self, one: Awaited) -> bool:
         partition, result = one.partition, one.result
@@ -113,6 +122,7 @@ class _Waiting:
         result.low_watermark = partition.low_watermark
         return result.low_watermark >= one.begins
 
+    @answering
     def _time_is_over(self) -> None:
         for one in self._awaited:
             one.result.error_code = ErrorCode.REQUEST_TIMED_OUT

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from kbroker.bugs import answering
 from kbroker.closest_replica import closest
 from kbroker.context import Context, InSlices, Parked
 from kbroker.fetch_sessions import NOTHING_TOLD, Plan, Session, Wanted
@@ -295,6 +296,7 @@ class _Fetching:
     def _waiting_at(self, partition: HostedPartition) -> dict[Callable[[int], object], None]:
         return partition.appends if self._replica_id >= 0 else partition.fetches
 
+    @answering
     def _changed(self, visible_bytes: int) -> None:
         """Something became visible, or (0) the partition is no longer what it was."""
         self._visible += visible_bytes
@@ -303,6 +305,7 @@ class _Fetching:
             if self.may_leave or not visible_bytes:
                 self._complete()
 
+    @answering
     def _answer(self) -> None:
         """The time is over."""
         self._read_again()
@@ -317,12 +320,19 @@ class _Fetching:
         self.read()
 
     def _complete(self) -> None:
+        self._look_away()
+        self._parked.complete(self.response())
+
+    def _look_away(self) -> None:
         self._timer.cancel()
         if self._followers_session is not None and self._followers_session.wake == self._changed:
             self._followers_session.wake = None
         for partition in self._watched:
             self._waiting_at(partition).pop(self._changed, None)
-        self._parked.complete(self.response())
+
+    def failed(self, error: Exception) -> None:
+        self._look_away()
+        self._parked.fail(error)
 
     # -- answering
 
@@ -413,9 +423,7 @@ class _LargeFetching(_Fetching):
 
     def _look_away(self) -> None:
         if self._has_timer:
-            self._timer.cancel()
-        for partition in self._watched:
-            self._waiting_at(partition).pop(self._changed, None)
+            super()._look_away()
 
     def _read_in_slices(self) -> InSlices[None]:
         self._news = 0
@@ -426,12 +434,14 @@ class _LargeFetching(_Fetching):
             yield
         self._end_reading()
 
+    @answering
     def _changed(self, visible_bytes: int) -> None:
         self._news += visible_bytes
         self._is_over |= not visible_bytes
         if self._is_waiting and (self._is_over or self._visible + self._news >= self._min_bytes):
             self._finish()
 
+    @answering
     def _answer(self) -> None:
         self._is_over = True
         if self._is_waiting:

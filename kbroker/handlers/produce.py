@@ -19,12 +19,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kbroker.bugs import answering
 from kbroker.context import NO_REPLY, Context, HangUp, InSlices, Parked
+from kbroker.hosted_partition import OutcomeUnknown
 from kbroker.produced_batches import Allowance, ProduceRules, TooMuch, accept, examined
 from kbroker.replica_manager import ALL, AppendOutcome, HostedPartition
 from kbroker.transaction_verification import produce_error
@@ -46,8 +47,6 @@ from wire.steps import Steps
 
 if TYPE_CHECKING:
     from kbroker.broker import Broker
-
-logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 500
 """Partitions: several milliseconds."""
@@ -262,6 +261,7 @@ class _InFlight:
         else:
             self._stage_accepted(partition, batch, header, answer)
 
+    @answering
     def _examined(self, found: list[Accepted] | Exception) -> None:
         """What took long was looked at."""
         self._broker.slices.take(self._stage_late(found), self._staged_late, is_end=True)
@@ -289,13 +289,21 @@ class _InFlight:
         if self._broker.replicas.writable(partition.topic, partition.index, self._acks) is not partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    @answering
     def _staged_late(self, outcome: object) -> None:
         if isinstance(outcome, Exception):
-            logger.error("a bug in the broker, met by the records of a Produce", exc_info=outcome)
-            if not self.parked.is_done:
-                self.parked.complete(HangUp("the outcome of a Produce is unknown"))
-        elif not self._is_asking:
+            raise outcome
+        if not self._is_asking:
             self.parked.become_pipelined()
+
+    def failed(self, error: Exception) -> None:
+        """Nobody knows what was appended."""
+        if not isinstance(error, OutcomeUnknown):
+            self._broker.bugs.met("a Produce", error)
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.parked.is_done:
+            self.parked.complete(HangUp("the outcome of a Produce is unknown"))
 
     def _stage_accepted(
         self, partition: HostedPartition, batch: Buffer, header: BatchHeader, answer: PartitionProduceResponse
@@ -328,6 +336,7 @@ class _InFlight:
         )
         return True
 
+    @answering
     def _verified(
         self,
         partition: HostedPartition,
@@ -354,10 +363,13 @@ class _InFlight:
             outcome = refusal
         self._appended(partition, answer, outcome)
 
+    @answering
     def _appended(
         self, partition: HostedPartition, answer: PartitionProduceResponse, outcome: AppendOutcome
     ) -> None:
         """Between the phases: the batch is in the log, or was refused by it."""
+        if isinstance(outcome, OutcomeUnknown):
+            raise outcome
         if isinstance(outcome, KafkaError):
             self._refuse(answer, outcome, partition)
             return
@@ -382,16 +394,19 @@ class _InFlight:
         if self._waiting and self._timer is None:
             self._timer = self._broker.call_later_ms(max(self._timeout_ms, 0), self._time_out)
 
+    @answering
     def _replicated(self, number: int, error: KafkaError | None) -> None:
         answer = self._waiting.pop(number, None)
         if answer is not None:  # otherwise it was given up before
             self._promised(answer, error)
 
+    @answering
     def _time_out(self) -> None:
         late, self._waiting = self._waiting, {}
         for answer in late.values():
             self._promised(answer, KafkaError(ErrorCode.REQUEST_TIMED_OUT))
 
+    @answering
     def _promised(self, answer: PartitionProduceResponse, error: KafkaError | None) -> None:
         """The second phase: what acks promise is true, or never will be.
 
@@ -410,7 +425,7 @@ class _InFlight:
 
     def _one_done(self) -> None:
         self._pending -= 1
-        if self._pending:
+        if self._pending or self.parked.is_done:
             return
         if self._timer is not None:
             self._timer.cancel()

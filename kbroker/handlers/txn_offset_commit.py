@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Container
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kbroker.bugs import answering
 from kbroker.context import Context, InSlices, Parked
 from kbroker.coordinator_runtime import GroupShard, InTransaction
 from kbroker.coordinators.offsets import Place
@@ -90,6 +92,10 @@ class _Committing:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self._broker.groups.groups_of(self._request.group_id)
 
+    def failed(self, error: Exception) -> None:
+        self.parked.fail(error)
+
+    @answering
     def _verified(self, shard: GroupShard, producer: InTransaction, error: ErrorCode) -> None:
         if error == ErrorCode.NONE:
             self._commit(producer)
@@ -102,8 +108,14 @@ class _Committing:
         gathered = Gathered()
         gathered.parked.then(all_of).when_done(self.parked.complete)
         self._broker.slices.take(
-            self._in_pieces(producer, gathered), lambda done: gathered.is_complete(), is_end=True
+            self._in_pieces(producer, gathered), partial(self._is_asked, gathered), is_end=True
         )
+
+    @answering
+    def _is_asked(self, gathered: Gathered, outcome: object) -> None:
+        if isinstance(outcome, Exception):
+            raise outcome
+        gathered.is_complete()
 
     def _in_pieces(self, producer: InTransaction, gathered: Gathered) -> InSlices[None]:
         for topics in in_pieces(self._request.topics, "partitions"):

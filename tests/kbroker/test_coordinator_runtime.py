@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.bugs import Bugs
 from kbroker.context import Parked
 from kbroker.coordinator_runtime import PATIENCE_MS, SAFE_YET_MS, Shard
 from kbroker.coordinators.offsets import Place
@@ -32,6 +33,7 @@ class World:
     def __init__(self) -> None:
         self.now = 1_000
         self.log_limits = LogLimits(self.now_ms)
+        self.bugs = Bugs(self.log_limits)
         self.due: list[tuple[int, Callable[[], object]]] = []
         self.waiting: list[Told] = []
         self.carried_out: list[Markers] = []

@@ -205,3 +205,26 @@ def test_a_large_topic_can_be_used_when_its_creation_is_answered(shared_broker: 
     [topic] = reply.responses
     assert {one.error_code for one in topic.partition_responses} == {0}
     assert (deleted[0].error_code, unknown.error_code) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_a_bug_in_what_one_request_waits_for_keeps_no_other_from_its_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two requests wait for one topic. Whoever sends the first one's answer hears of the bug."""
+    looks = 0
+    has_leaders = TopicChanges._has_leaders
+
+    def fail_once(changes: TopicChanges, name: str, partitions: int) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 3:  # each has looked in vain before
+            raise LookupError("a bug")
+        return has_leaders(changes, name, partitions)
+
+    monkeypatch.setattr(TopicChanges, "_has_leaders", fail_once)
+    first = world.changes.created(answered(created("a")), 1000)
+    second = world.changes.created(answered(created("a")), 1000)
+    world.hear("a", 0, 1)
+    assert isinstance(said(first), LookupError)
+    assert said(second).topics[0].error_code == 0
+    assert not world.timers

@@ -143,6 +143,7 @@ class Cluster:
             machine=machine,
         )
         broker.disks_lost = lambda: self.shut_down(node)
+        broker.bugs.heard = self.loop.heard
         session = node.session
         try:
             await broker.start(lambda broker: Membership(broker, session, is_shared=True))

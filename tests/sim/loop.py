@@ -188,6 +188,10 @@ class SimulatedLoop(VirtualLoop):
         task.add_done_callback(self._tasks.pop, context=NOBODY)
         return task
 
+    def heard(self, error: Exception) -> None:
+        """The code under test has caught it, and goes on."""
+        self.failures.append(f"a bug in the broker: {error!r}")
+
     def _failed(self, loop: object, context: dict[str, Any]) -> None:
         where = context.get("future") or context.get("task") or ""
         self.failures.append(f"{context.get('message')}: {context.get('exception')!r} {where}")
