@@ -36,6 +36,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 from storage import index_repair
 from storage.batch_scan import (
@@ -238,6 +239,7 @@ class _Opening:
         self.has_read_batches = True
         if not self.segments:
             return self.log_start_offset
+        self._remove_half_deleted()
         recovery_point = max(recovery_point, self.log_start_offset)  # below, nothing matters any more
         suspects = self.segments.since(recovery_point)
         for segment in suspects:
@@ -309,6 +311,22 @@ class _Opening:
             good = error.position
         segment.mark_checked(begin, position)
         return good, end_offset
+
+    def _remove_half_deleted(self) -> None:
+        """A power cut may bring back the name of a segment below the log start, without all of its data."""
+        for segment, following in pairwise(list(self.segments)):
+            if following.base_offset > self.log_start_offset:
+                return
+            try:
+                for _ in headers(segment.file, 0, segment.size):
+                    pass
+            except OtherFormat:
+                raise
+            except CorruptBatch as error:
+                logger.info("%s; the segment had been deleted, and is again", error)
+                self.segments.remove(segment)
+                segment.rename(DELETED, sync=True)
+                segment.remove()
 
     def _refuse_other_format(self, segment: LogSegment) -> None:
         """OtherFormat where the segment begins with it, before anything is changed."""

@@ -28,7 +28,7 @@ from storage.appending import Appended
 from storage.log_config import LogConfig
 from storage.reading import Isolation
 from storage.timestamps import MAX_TIMESTAMP, NOTHING
-from tests.storage.partitions import Batch, append, batch, marker, new_log, reopened
+from tests.storage.partitions import Batch, append, batch, headers_of, marker, new_log, reopened
 from tests.storage.simulated_disk import SimulatedDisk
 from tests.storage.simulated_nodes import Outcome
 from wire.compression import Codec
@@ -284,7 +284,13 @@ class LogMachine(RuleBasedStateMachine):
         self.disk = self.disk.after_crash(outcome, seed)
         self.recover(self.disk)
         assert self.durable <= self.log.log_end_offset <= self.end
-        self.entries = [entry for entry in self.entries if entry.header.last_offset < self.log.log_end_offset]
+        there = {header.base_offset for header in headers_of(self.log)}
+        lost = [entry for entry in self.stored if entry.header.base_offset not in there]
+        assert all(entry.header.last_offset >= self.durable for entry in lost)
+        assert self.log.hole is not None or not [
+            entry for entry in lost if entry.header.base_offset < self.log.log_end_offset
+        ], "what lies behind something that is lost is kept, but not without a word"
+        self.entries = [entry for entry in self.entries if entry not in lost]
         self.end = self.log.log_end_offset
         if not self.log.size:
             self.entries.clear()

@@ -221,6 +221,19 @@ def test_what_retention_left_below_the_log_start_does_not_matter(disk: Simulated
     assert (log.log_start_offset, log.set_aside, log.hole) == (bases[2], 0, None)
 
 
+def test_a_deleted_segment_whose_name_is_back_without_its_data_goes_again(disk: SimulatedDisk) -> None:
+    """It was never synced, and of its deletion not all was durable. The log start is known."""
+    log = filled(disk)
+    bases, path = list(log.segments.base_offsets), log.segments[0].path
+    disk.plant(path, disk.read(path)[:50])
+    for name in disk.list(DIRECTORY):
+        if name.endswith(".snapshot"):
+            disk.remove(f"{DIRECTORY}/{name}")
+    log = reopened(log, log_start_offset=bases[2], recovery_point=0)
+    assert offsets(log) == list(range(bases[2], 60))
+    assert (log.set_aside, log.hole, log.segments[0].base_offset) == (0, None, bases[1])
+
+
 class TestLogStartOffsets:
     """Kafka's checkpoint has the logs whose start is above the base offset of their first segment."""
 
