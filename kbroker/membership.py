@@ -194,9 +194,10 @@ class Membership:
 
     def _look_after_replicas(self) -> None:
         """Who does not keep up, and which disks have failed."""
-        self.lease.look()
         replicas = self._broker.replicas
         interval_ms = min(max(replicas.others.lag_time_max_ms() // 2, 1), LOOK_AFTER_REPLICAS_MS)
+        self._looking = self._broker.call_later_ms(interval_ms, self._look_after_replicas)
+        self.lease.look()
         now_ms = replicas.others.steady_ms()
         if now_ms - self._looked_ms < 2 * interval_ms:
             replicas.check_in_sync()  # otherwise it was we who did not keep up
@@ -207,7 +208,6 @@ class Membership:
             self._broker.spawn(self._have_ordered_again(lambda: self._offline.clear()))
         self._offline = offline
         self._set_strays_aside()
-        self._looking = self._broker.call_later_ms(interval_ms, self._look_after_replicas)
 
     def _set_strays_aside(self) -> None:
         """Logs of partitions that are on other brokers now: they moved away while this one was away."""

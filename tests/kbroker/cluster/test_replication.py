@@ -50,6 +50,28 @@ def test_a_follower_that_stops_fetching_leaves_the_in_sync_replicas_and_comes_ba
     run(test, tmp_path)
 
 
+def test_replicas_are_looked_after_whatever_goes_wrong_once(tmp_path: Path) -> None:
+    """As in Kafka's scheduler, a task that fails is run again: otherwise nobody would leave the in-sync
+    replicas any more, and whoever wants all of them would wait for the dead.
+    """
+
+    async def test(cluster: Cluster) -> None:
+        await cluster.create("t", 1, 2, 3)
+        waiting = cluster.hosted(1).deletions
+
+        def fail() -> None:
+            del waiting[fail]
+            raise RuntimeError("a bug")
+
+        waiting[fail] = None
+        await until(lambda: not waiting)
+        cluster.hold_back(3)
+        assert (await cluster.produce(1, b"a")).error_code == 0
+        assert cluster.isr() == {1, 2}
+
+    run(test, tmp_path)
+
+
 def test_too_few_in_sync_replicas_refuse_before_the_append_and_after_it(tmp_path: Path) -> None:
     """conformance 33"""
 
