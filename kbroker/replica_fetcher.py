@@ -36,7 +36,7 @@ from kbroker.fetcher_session import FetcherSession, Key, Limits, Place
 from kbroker.peer import Address, Open, Peer, PeerLost
 from kbroker.replica_manager import LOOK_AGAIN, HostedPartition
 from kbroker.replication_quota import ReplicationQuota
-from storage.errors import StorageError
+from storage.errors import OutOfDescriptors, StorageError
 from storage.log import UnifiedLog
 from storage.log_manager import LogManager
 from wire.api.fetch import EpochEndOffset, FetchRequest, FetchResponse, PartitionData
@@ -386,6 +386,8 @@ class Fetcher:
                 return False  # the high watermark beside it has not been heard
             else:
                 self._append(followed, data)
+        except OutOfDescriptors as error:
+            self._failed(followed, str(error))
         except StorageError:
             self._followed.pop(followed.key, None)
             self._leave_out(followed.key)

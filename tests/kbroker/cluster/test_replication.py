@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from storage.checkpoints import EpochEntry
 from tests.kbroker.cluster.in_process import Cluster, run, until
@@ -14,6 +17,8 @@ from wire.api.alter_partition_reassignments import (
 )
 from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from wire.errors import ErrorCode
+
+T = TypeVar("T")
 
 
 def test_what_is_acknowledged_with_acks_all_is_on_every_replica(tmp_path: Path) -> None:
@@ -70,6 +75,30 @@ def test_replicas_are_looked_after_whatever_goes_wrong_once(tmp_path: Path) -> N
         assert cluster.isr() == {1, 2}
 
     run(test, tmp_path)
+
+
+def test_a_follower_goes_on_when_it_has_descriptors_again(tmp_path: Path) -> None:
+    """It says nothing about the disk. Before, it followed no more until the controller ordered it anew."""
+
+    async def test(cluster: Cluster) -> None:
+        await cluster.create("t", 1, 2)
+        assert (await cluster.produce(1, b"a")).error_code == 0
+        descriptors = cluster.brokers[2].logs.files.descriptors
+        refused: list[object] = []
+
+        def refuse(opening: Callable[[], T]) -> T:
+            refused.append(opening)
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        descriptors.with_room = refuse  # type: ignore[method-assign]
+        cluster.hosted(2).log.release()
+        assert (await cluster.produce(1, b"b", acks=1)).error_code == 0
+        await until(lambda: bool(refused))
+        del descriptors.with_room
+        await until(lambda: cluster.values(2) == [b"a", b"b"])
+        await until(lambda: cluster.isr() == {1, 2})
+
+    run(test, tmp_path, brokers=2)
 
 
 def test_too_few_in_sync_replicas_refuse_before_the_append_and_after_it(tmp_path: Path) -> None:
