@@ -24,13 +24,13 @@ A delete horizon takes the place of the base timestamp.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from storage.cleaned_transactions import CleanedTransactions
 from storage.offset_map import OffsetMap
 from wire.record_batch import BatchHeader
-from wire.record_spans import batch_of_spans, record_data, record_spans
+from wire.record_spans import SPANS_AT_ONCE, Span, batch_of_spans, record_data, record_spans
 from wire.records import BatchBuilder, Buffer, Record, empty_batch, records
 
 NO_OFFSET = -1
@@ -118,17 +118,34 @@ class BatchFilter:
         if self._transactions.is_aborted(header):
             return None
         data = record_data(header, batch)
-        spans = record_spans(header, data)
-        tombstones = not self._horizon_has_passed(header)
-        kept = self._offsets.last_of(spans, self._end_offset, tombstones=tombstones)
+        kept, has_tombstone = 0, False
+        pieces, is_small = self._kept(header, data), header.count <= SPANS_AT_ONCE
+        if is_small:
+            pieces = list(pieces)  # or else they are found again where they are needed
+        for spans in pieces:
+            kept += len(spans)
+            has_tombstone |= any(span[2] for span in spans if span[0] < self._end_offset)
         if not kept:
             return None
-        self.records_kept += len(kept)
-        if not header.has_delete_horizon and any(span[2] for span in kept if span[0] < self._end_offset):
-            stays = {span[0] for span in kept}
-            left = (record for record in records(batch, 0, header) if record.offset in stays)
-            return rebuilt(header, left, self._delete_horizon_ms)
-        return batch if len(kept) == len(spans) else batch_of_spans(header, data, kept)
+        self.records_kept += kept
+        if has_tombstone and not header.has_delete_horizon:
+            return rebuilt(header, self._left(header, batch, data), self._delete_horizon_ms)
+        if kept == header.count:
+            return batch
+        return batch_of_spans(header, data, pieces if is_small else self._kept(header, data))
+
+    def _kept(self, header: BatchHeader, data: bytes) -> Iterable[list[Span]]:
+        """The records that stay, in pieces."""
+        tombstones = not self._horizon_has_passed(header)
+        for spans in record_spans(header, data):
+            yield self._offsets.last_of(spans, self._end_offset, tombstones=tombstones)
+
+    def _left(self, header: BatchHeader, batch: Buffer, data: bytes) -> Iterator[Record]:
+        """The same, decoded."""
+        left = records(batch, 0, header)
+        for spans in self._kept(header, data):
+            for offset, *_ in spans:
+                yield next(record for record in left if record.offset == offset)
 
     def _horizon_has_passed(self, header: BatchHeader) -> bool:
         return header.has_delete_horizon and header.base_timestamp <= self._now_ms

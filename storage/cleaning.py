@@ -188,10 +188,10 @@ class Cleaning:
                     if header.is_control:
                         transactions.is_spent(header, batch)
                     elif not transactions.is_aborted(header):
-                        spans = record_spans(header, record_data(header, batch))
-                        full_at = offsets.put_all(spans, first_dirty_offset)
-                        if full_at is not None:
-                            return full_at
+                        for spans in record_spans(header, record_data(header, batch)):
+                            full_at = offsets.put_all(spans, first_dirty_offset)
+                            if full_at is not None:
+                                return full_at
                 except WireError as error:
                     raise self._damaged(source, position, error) from error
         return self.assignment.round_end

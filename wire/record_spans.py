@@ -9,16 +9,20 @@ Rules:
   it is read whether there is one; what follows is passed over. It is the checksum's to tell that it is as
   it was.
 - Offsets have to rise, and to lie within the batch: records are told apart by them.
+- What is known of a record takes some hundred bytes, where a record may have seven. So a batch is worked on
+  in pieces of some thousand records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from wire.compression import Buffer, compress, decompress
 from wire.errors import WireError
 from wire.record_batch import HEADER_SIZE, BatchHeader, assembled
 from wire.records import DEFAULT_LIMIT, VARINTS, _varint, wrapped
+
+SPANS_AT_ONCE = 10_000
 
 Span = tuple[int, bytes | None, bool, int, int, int]
 """Offset; key; whether it is a tombstone; where in the data its timestamp is; where it begins, and ends."""
@@ -31,13 +35,28 @@ def record_data(header: BatchHeader, batch: Buffer, limit: int = DEFAULT_LIMIT) 
     return decompress(codec, section, limit) if codec and section else bytes(section)
 
 
-def record_spans(header: BatchHeader, data: bytes) -> list[Span]:  # noqa: C901 -- every record passes here
-    """All records of a batch; WireError where the bytes do not add up to them."""
-    longer, base, end, last_delta = _longer, header.base_offset, len(data), -1
+def record_spans(header: BatchHeader, data: bytes) -> Iterator[list[Span]]:
+    """All records of a batch, in pieces; then WireError where the bytes do not add up to them."""
+    number = position = 0
+    last_delta = -1
+    while number < header.count:
+        found, position, last_delta = _some_spans(header, data, number, position, last_delta)
+        number += len(found)
+        yield found
+    if position != len(data) or last_delta > header.last_offset_delta:
+        what = f"to byte {position} of {len(data)}, to offset {header.base_offset + last_delta}"
+        raise WireError(f"the {header.count} records go {what} of {header.last_offset}")
+
+
+def _some_spans(  # noqa: C901 -- every record passes here
+    header: BatchHeader, data: bytes, number: int, position: int, last_delta: int
+) -> tuple[list[Span], int, int]:
+    """Those from a record on; where the next one begins, and the last offset in the batch."""
+    longer, base, end = _longer, header.base_offset, len(data)
     found: list[Span] = []
-    position = start = 0
+    start = position
     try:
-        for _ in range(header.count):
+        for _ in range(min(header.count - number, SPANS_AT_ONCE)):
             start = position
             size = data[position]
             position += 1
@@ -83,11 +102,9 @@ def record_spans(header: BatchHeader, data: bytes) -> list[Span]:  # noqa: C901 
             position = record_end
     except (IndexError, ValueError) as error:
         reason = "the data ends within it" if isinstance(error, IndexError) else error
-        raise WireError(f"record {len(found)} of {header.count}, at byte {start}: {reason}") from None
-    if position != end or last_delta > header.last_offset_delta:
-        what = f"to byte {position} of {end}, to offset {base + last_delta} of {header.last_offset}"
-        raise WireError(f"the {header.count} records go {what}")
-    return found
+        where = f"record {number + len(found)} of {header.count}, at byte {start}"
+        raise WireError(f"{where}: {reason}") from None
+    return found, position, last_delta
 
 
 def _longer(data: bytes, position: int) -> tuple[int, int]:
@@ -99,21 +116,28 @@ def _longer(data: bytes, position: int) -> tuple[int, int]:
     return number << 1 if number >= 0 else -2 * number - 1, position
 
 
-def batch_of_spans(header: BatchHeader, data: bytes, spans: Sequence[Span]) -> bytes:
+def batch_of_spans(header: BatchHeader, data: bytes, pieces: Iterable[Sequence[Span]]) -> bytes:
     """The batch with only these of its records, one at least."""
     base, max_timestamp, shift = header.base_timestamp, header.max_timestamp, 0
-    if not header.is_log_append_time:
-        deltas = [_timestamp_delta(data, span[3])[0] for span in spans]
-        max_timestamp = wrapped(base + max(deltas))
-        shift = 0 if header.has_delete_horizon else deltas[0]
-    if shift:
-        section = b"".join([_shifted(data, span, shift) for span in spans])
-    else:
-        section = b"".join([data[start:end] for _, _, _, _, start, end in spans])
-    covered = header._replace(
-        base_timestamp=wrapped(base + shift), max_timestamp=max_timestamp, count=len(spans)
-    )[5:]
-    codec = header.codec
+    sections: list[bytes] = []
+    largest_deltas: list[int] = []
+    count = 0
+    for spans in filter(None, pieces):
+        if not header.is_log_append_time:
+            deltas = [_timestamp_delta(data, span[3])[0] for span in spans]
+            largest_deltas.append(max(deltas))
+            if not count and not header.has_delete_horizon:
+                shift = deltas[0]
+        if shift:
+            sections.append(b"".join([_shifted(data, span, shift) for span in spans]))
+        else:
+            sections.append(b"".join([data[start:end] for _, _, _, _, start, end in spans]))
+        count += len(spans)
+    if largest_deltas:
+        max_timestamp = wrapped(base + max(largest_deltas))
+    base = wrapped(base + shift)
+    covered = header._replace(base_timestamp=base, max_timestamp=max_timestamp, count=count)[5:]
+    codec, section = header.codec, b"".join(sections)
     section = compress(codec, section) if codec else section
     return assembled(header.base_offset, header.leader_epoch, covered, section)
 

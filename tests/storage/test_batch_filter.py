@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,18 @@ from storage.offset_map import OffsetMap
 from wire.compression import Codec
 from wire.errors import WireError
 from wire.record_batch import BatchHeader, crc_is_valid
+from wire.record_spans import SPANS_AT_ONCE
 from wire.records import ControlType, Record, TimestampType, build_batch, control_batch, empty_batch, records
+
+
+@pytest.fixture(scope="module", params=[2, SPANS_AT_ONCE], autouse=True)
+def in_pieces(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Batches are worked on in pieces of so many records."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("wire.record_spans.SPANS_AT_ONCE", request.param)
+        patched.setattr("storage.batch_filter.SPANS_AT_ONCE", request.param)
+        yield
+
 
 NOW_MS = 1_000_000
 RETENTION_MS = 5_000

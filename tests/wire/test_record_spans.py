@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +12,24 @@ from hypothesis import strategies as st
 from wire.compression import Codec
 from wire.errors import WireError
 from wire.record_batch import HEADER_SIZE, BatchHeader, crc_is_valid
-from wire.record_spans import batch_of_spans, record_data, record_spans
+from wire.record_spans import SPANS_AT_ONCE, Span, batch_of_spans, record_data
+from wire.record_spans import record_spans as pieces_of
 from wire.records import BatchBuilder, Record, TimestampType, build_batch, records
+
+pytestmark = pytest.mark.usefixtures("piece")
+
+
+@pytest.fixture(scope="module", params=[2, SPANS_AT_ONCE])
+def piece(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Batches are worked on in pieces of so many records."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("wire.record_spans.SPANS_AT_ONCE", request.param)
+        yield request.param
+
+
+def record_spans(header: BatchHeader, data: bytes) -> list[Span]:
+    return list(chain.from_iterable(pieces_of(header, data)))
+
 
 SIZES = st.sampled_from([0, 1, 63, 64, 65, 8191, 8192, 20_000])
 VALUES = st.none() | st.binary(max_size=20) | SIZES.map(bytes)
@@ -63,7 +82,9 @@ def test_what_is_put_together_again_decodes_to_the_same_records(
         (record.offset, record.key, record.value is None) for record in decoded
     ]
     stays = draws.draw(st.sets(st.integers(0, len(spans) - 1), min_size=1).map(sorted))
-    rest = batch_of_spans(header, data, [spans[i] for i in stays])
+    half = len(stays) // 2
+    pieces = [[spans[i] for i in some] for some in (stays[:half], [], stays[half:])]
+    rest = batch_of_spans(header, data, pieces)
     after = BatchHeader.parse(rest)
     assert list(records(rest)) == [decoded[i] for i in stays]
     assert crc_is_valid(rest, 0, after)
@@ -77,6 +98,13 @@ def test_what_is_put_together_again_decodes_to_the_same_records(
     )
     as_before = {"batch_length": 0, "crc": 0, "count": 0, "max_timestamp": 0, "base_timestamp": 0}
     assert after._replace(**as_before) == header._replace(**as_before)
+
+
+def test_no_piece_has_more_records_than_it_should(piece: int) -> None:
+    """What is known of one takes a multiple of its bytes, and a batch may have millions."""
+    batch = build_batch(Record(number, 0, b"k", None) for number in range(2 * piece + 1))
+    header = BatchHeader.parse(batch)
+    assert [len(one) for one in pieces_of(header, record_data(header, batch))] == [piece, piece, 1]
 
 
 def test_a_batch_without_records_has_no_spans() -> None:
