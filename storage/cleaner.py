@@ -221,16 +221,18 @@ class LogCleaner:
         """Put a segment in the place of those it was made from; False where the disk refuses."""
         log, new = job.log, cleaned.segment
         old = [job.segments.pop(source.base_offset) for source in cleaned.sources]
-        # From here on the new segment must not be removed, whatever happens.
-        cleaning.cleaned = None
         try:
             if cleaned.lacks_markers:
                 # They would show transactions as open whose end is not to be found behind them any more.
                 log.producers.remove_snapshots_before(cleaned.sources[-1].next_base_offset)
             stage(self._files, log.directory, [new])
-            replace(log, [new], old)
         except OSError as error:
             log.fail(error)
+            return False  # it is removed: the next start must not find it, whatever the log is like by then
+        # From here on the new segment must not be removed, whatever happens.
+        cleaning.cleaned = None
+        try:
+            replace(log, [new], old)
         except StorageError:
             logger.debug("Log %s failed in the middle of an exchange", log.name)
         return log.offline is None

@@ -319,3 +319,24 @@ def test_a_disk_that_fails_takes_the_log_offline(disk: SimulatedDisk, kind: str,
     disk.heal()
     again = reopened(log)
     assert last_values(consumed(again)) == writer.last_values()
+
+
+def test_a_segment_that_could_not_take_its_place_is_not_found_by_the_next_start(disk: SimulatedDisk) -> None:
+    """For want of a descriptor: the log goes on, and what it has by then must not be replaced by this."""
+    writer = written(disk)
+    log = writer.log
+    cleaner = cleaner_of(log)
+    cleaning = cleaner.choose(START_MS)
+    assert cleaning is not None
+    cleaning.work()
+    while cleaning.cleaned is None:
+        assert cleaner.advance(cleaning)
+        cleaning.work()
+    disk.fail(errno.EMFILE, "sync_dir", DIRECTORY)
+    assert not cleaner.advance(cleaning)
+    assert log.offline is None
+    assert leftovers(disk) == []
+    disk.heal()
+    assert last_values(consumed(log)) == writer.last_values()
+    assert clean(log)
+    assert last_values(consumed(reopened(log, clean=True))) == writer.last_values()
