@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 KEPT_MS = 15 * 60 * 1000
 READ_AT_ONCE = 200
+LOOKED_AT_ONCE = 10
 
 Heard = Callable[[str, Mapping[str, str], int | None], None]
 """Called with a path below `/config`, such as `topics/t` or `users/u/clients/c`, what is set there now, and
@@ -101,9 +102,14 @@ class ConfigChanges:
                 self._heard(path, values, None if node is None else node.stat.version)
 
     async def _remove_old(self, names: list[str]) -> None:
-        paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names]
-        stats = await all_of([self._store.exists(path) for path in paths])
-        for path, stat in zip(paths, stats, strict=True):
-            if stat is not None and self._now_ms() - stat.ctime_ms > KEPT_MS:
+        """The oldest come first: nobody looks beyond the first that is not old enough."""
+        for begin in range(0, len(names), LOOKED_AT_ONCE):
+            paths = [f"{znodes.CONFIG_CHANGES}/{name}" for name in names[begin : begin + LOOKED_AT_ONCE]]
+            stats = await all_of([self._store.exists(path) for path in paths])
+            for path, stat in zip(paths, stats, strict=True):
+                if stat is None:
+                    continue
+                if self._now_ms() - stat.ctime_ms <= KEPT_MS:
+                    return
                 with suppress(NoNode):
                     await self._store.delete(path)

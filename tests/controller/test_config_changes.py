@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 
 from controller import events, znodes
+from controller.config_changes import KEPT_MS, ConfigChanges
+from controller.embedded import EmbeddedStore, EmbeddedTree
+from controller.metadata_store import Stat, Watch, ensure
 from controller.state import NO_LEADER, EntityType, ReplicaAssignment, TopicPartition
 from tests.controller.clusters import Cluster
 from tests.controller.questions import set_config
@@ -195,3 +200,45 @@ async def test_what_kafka_has_stored_for_a_topic_goes_with_the_topic() -> None:
     assert await other.exists(znodes.Topic.path("t")) is None
     assert await other.exists(path) is None
     await cluster.stop_all()
+
+
+class Counted:
+    """A store that counts how often it is asked whether something exists."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._store = store
+        self.asked = 0
+
+    def exists(self, path: str, watch: Watch | None = None) -> Awaitable[Stat | None]:
+        self.asked += 1
+        return self._store.exists(path, watch)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+@in_virtual_time
+async def test_a_change_does_not_cost_more_where_many_were_announced() -> None:
+    """Thousands of topics are made within the quarter of an hour that announcements stay."""
+    now_ms = [0]
+    tree = EmbeddedTree.open(None, now_ms=lambda: now_ms[0])
+    store = Counted(tree.connect(asyncio.get_running_loop().call_soon))
+    await ensure(store, [znodes.CONFIG_CHANGES, *(f"/config/{one.value}" for one in EntityType)])
+    changes = ConfigChanges(store, lambda *heard: None, lambda: None, lambda: now_ms[0])
+    await changes.read_all()
+
+    async def announce(count: int) -> int:
+        for _ in range(count):
+            await store.create(
+                znodes.CONFIG_CHANGE_PREFIX, znodes.ConfigChange("topics/t").encode(), sequential=True
+            )
+        before = store.asked
+        await changes.read_new()
+        return store.asked - before
+
+    assert await announce(500) <= 10
+    now_ms[0] = 60_000
+    assert await announce(1) <= 10
+    now_ms[0] = KEPT_MS + 1
+    await announce(1)
+    assert len(await store.children(znodes.CONFIG_CHANGES)) == 2
