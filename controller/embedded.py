@@ -65,6 +65,10 @@ CallSoon = Callable[[Callable[[], None]], object]
 
 IDS_PER_OPENING = 1 << 32
 SEQUENCE_DIGITS = 10
+MAY_BE_WHOLE = tuple(
+    f"SQLITE_{what}" for what in ("FULL", "IOERR", "BUSY", "LOCKED", "READONLY", "CANTOPEN", "PERM", "NOMEM")
+)
+"""What says nothing about what is in the file."""
 
 _COLUMNS = "path, data, version, sequence, czxid, mzxid, pzxid, ctime_ms, mtime_ms"
 _SCHEMA = (
@@ -443,10 +447,8 @@ class _File:
         self._is_broken = False
         try:
             self._database = self._opened(sqlite3.connect(path, timeout=0, isolation_level=None), synchronous)
-        except sqlite3.OperationalError as error:
-            raise StoreFailed(f"{path}: {error}") from error
         except sqlite3.Error as error:
-            raise StoreDamaged(f"{path}: {error}") from error
+            raise _failure(path, error) from error
 
     @staticmethod
     def _opened(database: sqlite3.Connection, synchronous: Synchronous) -> sqlite3.Connection:
@@ -474,7 +476,7 @@ class _File:
             (openings,) = self._database.execute("SELECT openings FROM store").fetchone()
         except (self._failure, LookupError, TypeError, AttributeError) as error:
             self.close()
-            raise StoreDamaged(f"{self._path}: {error}") from error
+            raise _failure(self._path, error) from error
         return int(openings)
 
     def write(self, paths: Iterable[str], nodes: dict[str, _Node]) -> None:
@@ -498,6 +500,12 @@ class _File:
 
     def close(self) -> None:
         self._database.close()
+
+
+def _failure(path: Path, error: Exception) -> StoreFailed:
+    """StoreDamaged, but not where the file may be whole: a full disk is no reason to make it again."""
+    is_damaged = not getattr(error, "sqlite_errorname", "").startswith(MAY_BE_WHOLE)
+    return (StoreDamaged if is_damaged else StoreFailed)(f"{path}: {error}")
 
 
 def _row(path: str, node: _Node) -> tuple[object, ...]:

@@ -26,7 +26,7 @@ from uuid import uuid4
 
 from controller.embedded import EmbeddedTree
 from controller.membership import prepare
-from controller.metadata_store import Create, MetadataStore, NoNode, Operation, Set, StoreError
+from controller.metadata_store import Create, MetadataStore, NoNode, Operation, Set, StoreDamaged, StoreError
 from controller.producer_ids import BLOCK_SIZE
 from controller.state import EntityType, LeaderAndIsr, ReplicaAssignment, TopicPartition
 from controller.znodes import Config, PartitionState, ProducerIdBlock, Topic
@@ -101,13 +101,15 @@ def rebuild(files: Files, directories: Sequence[str], progress: Callable[[str], 
 
 
 def topics_in(target: Path) -> int:
-    """How many topics a metadata file knows; 0 where it is not there or cannot be read."""
+    """How many topics a metadata file knows; 0 where it is not there or makes no sense."""
     if not target.exists():
         return 0
     try:
         tree = EmbeddedTree.open(target, now_ms=lambda: 0)
-    except (StoreError, LookupError, ValueError, TypeError):
+    except (StoreDamaged, LookupError, ValueError, TypeError):
         return 0
+    except StoreError as error:
+        raise CannotRebuild(f"{error}; what is in it may be whole") from error
     try:
         store = tree.connect(lambda call: None)
         names = asyncio.run(children(store))

@@ -146,6 +146,34 @@ def test_a_full_disk_refuses_a_change_and_nothing_is_half_done(tmp_path: Path) -
     tree.close()
 
 
+OPEN_WITHOUT_SPACE = """
+import resource, sys
+from pathlib import Path
+from controller.embedded import EmbeddedTree
+from controller.metadata_store import StoreDamaged, StoreFailed
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+try:
+    EmbeddedTree.open(Path(sys.argv[1]), now_ms=lambda: 0)
+except StoreDamaged as error:
+    print("damaged:", error)
+except StoreFailed as error:
+    print("failed:", error)
+"""
+
+
+def test_a_file_that_cannot_be_written_now_is_not_called_damaged(tmp_path: Path) -> None:
+    """Whoever hears that it is makes it again from the logs, and configurations are gone."""
+    tree, store = opened(tmp_path / "metadata.db")
+    change(store, Create("/a"))
+    tree.close()
+    command = [sys.executable, "-c", OPEN_WITHOUT_SPACE, str(tmp_path / "metadata.db")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.startswith("failed: ")
+    tree, store = opened(tmp_path / "metadata.db")
+    assert answer_of(store.children("/")) == ["a"]
+    tree.close()
+
+
 def test_nothing_is_written_after_a_write_that_failed(tmp_path: Path) -> None:
     tree, store = opened(tmp_path / "metadata.db")
     change(store, Create("/a"))

@@ -150,6 +150,17 @@ def test_a_damaged_file_is_named_with_the_way_out_and_set_aside(log: Path, damag
     assert broker.stop() == 0
 
 
+def test_a_file_that_may_be_whole_is_not_made_again(log: Path) -> None:
+    """On a full disk, say."""
+    database = data_of(log) / "metadata.db"
+    before = database.read_bytes()
+    command = f"ulimit -f 0; exec {sys.executable} -m kbroker check --rebuild-metadata {data_of(log)}"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.endswith("what is in it may be whole\n")
+    assert database.read_bytes() == before
+
+
 def test_one_wrong_node_in_the_file_is_told_of_with_its_path(log: Path) -> None:
     database = data_of(log) / "metadata.db"
     database.write_bytes(database.read_bytes().replace(b'"partitions":', b'"partit)ons":'))
