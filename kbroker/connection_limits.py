@@ -27,7 +27,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kbroker.configuration.layers import Configuration
 from kbroker.configuration.pairs import connections_per_host
-from kbroker.incomplete_requests import IncompleteRequests
+from kbroker.incomplete_requests import IncompleteRequests, Sender
 from kbroker.log_limits import LogLimits
 from kbroker.paused_sockets import Client, clients_of
 from wire.words import count
@@ -38,47 +38,22 @@ LOOKS_PER_IDLE_TIME = 20
 """How often idle connections are looked for while one becomes idle."""
 
 
-class Limited(Protocol):
+class Limited(Sender, Protocol):
     """A connection, as far as it is limited."""
 
     listener: str
-    client_address: str
-    client_is_slow: bool
-    """It is not read from since it does not read its replies."""
     number: int
     """Later ones have higher numbers; given here when the connection is let in."""
     descriptor: int
     """Of its socket; negative if there is none."""
-    held_bytes: int
-    """Of requests that are not complete, or have to wait."""
     owed_bytes: int
     """Of replies that it does not read."""
     has_moved: bool
     """Whether anything was read since somebody looked; set by the connection, cleared here."""
     moved_ms: int
 
-    @property
-    def awaits_reply(self) -> bool: ...
-
-    @property
-    def is_worked_on(self) -> bool:
-        """Whether what it holds will be free when the broker has done its work."""
-
-    @property
-    def unread_bytes(self) -> int:
-        """What has arrived and has not been read."""
-
-    @property
-    def missing_bytes(self) -> int:
-        """What an incomplete request lacks."""
-
-    def rest(self, resting: bool) -> None:
-        """Read no more, or again."""
-
     def sends_no_more(self) -> None:
         """Its client has said all it wanted to."""
-
-    def abort(self) -> None: ...
 
 
 C = TypeVar("C", bound=Limited)

@@ -41,6 +41,7 @@ class Sender(Protocol):
     client_is_slow: bool
     """It is not read from since it does not read its replies."""
     held_bytes: int
+    """Of requests that are not complete, or have to wait."""
 
     @property
     def awaits_reply(self) -> bool: ...

@@ -64,21 +64,12 @@ def test_an_entry_of_the_offset_index(disk: SimulatedDisk, field: int, value: in
         assert disk.read(path) == good
 
 
-@pytest.mark.parametrize("value", INT32)
-def test_the_offset_of_an_entry_of_the_time_index(disk: SimulatedDisk, value: int) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"), [*((0, value) for value in INT64), *((1, value) for value in INT32)]
+)
+def test_an_entry_of_the_time_index(disk: SimulatedDisk, field: int, value: int) -> None:
     log = closed(disk)
-    plant(disk, index_of(log, ".timeindex"), struct.Struct(">qi"), 1, value)
-    log = reopened(log, clean=True)
-    log.high_watermark = log.log_end_offset
-    for offset in range(COUNT):
-        assert log.offset_for_timestamp(1000 + offset).offset == offset
-    assert log.offline is None
-
-
-@pytest.mark.parametrize("value", INT64)
-def test_the_timestamp_of_an_entry_of_the_time_index(disk: SimulatedDisk, value: int) -> None:
-    log = closed(disk)
-    plant(disk, index_of(log, ".timeindex"), struct.Struct(">qi"), 0, value)
+    plant(disk, index_of(log, ".timeindex"), struct.Struct(">qi"), field, value)
     log = reopened(log, clean=True)
     log.high_watermark = log.log_end_offset
     for offset in range(COUNT):
@@ -141,25 +132,16 @@ def test_an_entry_of_a_transaction_index(disk: SimulatedDisk, field: int, value:
     assert log.offline is None
 
 
-def test_a_version_of_a_transaction_index_that_does_not_exist(disk: SimulatedDisk) -> None:
+@pytest.mark.parametrize("has_snapshots", [True, False])
+def test_a_version_of_a_transaction_index_that_does_not_exist(
+    disk: SimulatedDisk, has_snapshots: bool
+) -> None:
+    """It is made again; without snapshots from the first batch that there is."""
     log = with_aborted(disk)
     expected = aborted_transactions(log, 0, log.log_end_offset)
     log.close()
     for name in disk.list(log.directory):
-        if name.endswith(".txnindex"):
-            disk.corrupt(f"{log.directory}/{name}", 1)
-    log = reopened(log, clean=True)
-    log.high_watermark = log.log_end_offset
-    assert aborted_transactions(log, 0, log.log_end_offset) == expected
-
-
-def test_a_transaction_index_is_made_again_without_snapshots(disk: SimulatedDisk) -> None:
-    """From the first batch that there is."""
-    log = with_aborted(disk)
-    expected = aborted_transactions(log, 0, log.log_end_offset)
-    log.close()
-    for name in disk.list(log.directory):
-        if name.endswith(".snapshot"):
+        if name.endswith(".snapshot") and not has_snapshots:
             disk.remove(f"{log.directory}/{name}")
         if name.endswith(".txnindex"):
             disk.corrupt(f"{log.directory}/{name}", 1)

@@ -16,7 +16,14 @@ from tests.kbroker.hosting import Hosting
 from tests.kbroker.speaker import batch, now_ms
 from wire.api import ApiKey
 from wire.api.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-from wire.api.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+from wire.api.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
 from wire.api.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from wire.api.metadata import MetadataRequest
 from wire.api.offset_for_leader_epoch import (
@@ -349,39 +356,45 @@ def test_a_session_is_granted_and_then_tells_only_what_changed(hosting: Hosting)
     assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+def waiting_in_a_session(hosting: Hosting, *topics: str) -> tuple[int, RawClient]:
+    """A fetch that is the second of a session, which it names."""
+    request = fetch_request(*((topic, 0, 0) for topic in topics), session_id=0, session_epoch=0)
+    session_id = hosting.ask(request, ApiKey.FETCH, 12).session_id
+    waits = hosting.connect()
+    again = fetch_request(session_id=session_id, session_epoch=1, max_wait_ms=LONG_MS)
+    waits.send(waits.request(again, ApiKey.FETCH, 12))
+    until_it_waits(hosting, topics[-1])
+    return session_id, waits
+
+
+def forget(hosting: Hosting, session_id: int, topic: str) -> FetchResponse:
+    """The third of that session, on another connection."""
+    request = fetch_request(session_id=session_id, session_epoch=2)
+    request.forgotten_topics_data = [ForgottenTopic(topic=topic, partitions=[0])]
+    response: FetchResponse = hosting.ask(request, ApiKey.FETCH, 12)
+    return response
+
+
 def test_a_fetch_that_waits_while_its_session_goes_on_elsewhere_gets_71_and_produces_go_on(
     hosting: Hosting,
 ) -> None:
     """Kafka's `IncrementalFetchContext` compares the session's epoch again before it answers."""
     for name in ("t", "u"):
         hosting.host(name, topic_id=name.encode() * 16)
-    both = (("t", 0, 0), ("u", 0, 0))
-    first = hosting.ask(fetch_request(*both, session_id=0, session_epoch=0), ApiKey.FETCH, 12)
-    waits = hosting.connect()
-    again = fetch_request(session_id=first.session_id, session_epoch=1, max_wait_ms=LONG_MS)
-    waits.send(waits.request(again, ApiKey.FETCH, 12))
-    until_it_waits(hosting, "u")
-    forgets = fetch_request(session_id=first.session_id, session_epoch=2)
-    forgets.forgotten_topics_data = [ForgottenTopic(topic="t", partitions=[0])]
-    assert hosting.ask(forgets, ApiKey.FETCH, 12).error_code == 0
+    session_id, waits = waiting_in_a_session(hosting, "t", "u")
+    assert forget(hosting, session_id, "t").error_code == 0
     assert produce(hosting, batch(b"a")).error_code == 0
     refused = waits.reply(ApiKey.FETCH, 12)
-    assert (refused.error_code, refused.session_id, refused.responses) == (71, first.session_id, [])
+    assert (refused.error_code, refused.session_id, refused.responses) == (71, session_id, [])
     assert produce(hosting, batch(b"b")).base_offset == 1
-    third = hosting.ask(fetch_request(session_id=first.session_id, session_epoch=3), ApiKey.FETCH, 12)
+    third = hosting.ask(fetch_request(session_id=session_id, session_epoch=3), ApiKey.FETCH, 12)
     assert (third.error_code, third.responses) == (0, [])
 
 
 def test_a_fetch_that_waits_while_its_session_is_emptied_elsewhere_is_answered(hosting: Hosting) -> None:
     hosting.host()
-    first = hosting.ask(fetch_request(("t", 0, 0), session_id=0, session_epoch=0), ApiKey.FETCH, 12)
-    waits = hosting.connect()
-    again = fetch_request(session_id=first.session_id, session_epoch=1, max_wait_ms=LONG_MS)
-    waits.send(waits.request(again, ApiKey.FETCH, 12))
-    until_it_waits(hosting, "t")
-    forgets = fetch_request(session_id=first.session_id, session_epoch=2)
-    forgets.forgotten_topics_data = [ForgottenTopic(topic="t", partitions=[0])]
-    assert hosting.ask(forgets, ApiKey.FETCH, 12).session_id == 0
+    session_id, waits = waiting_in_a_session(hosting, "t")
+    assert forget(hosting, session_id, "t").session_id == 0
     assert produce(hosting, batch(b"a")).error_code == 0
     assert waits.reply(ApiKey.FETCH, 12).error_code == 71
 
