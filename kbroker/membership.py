@@ -42,7 +42,6 @@ from kbroker.producer_ids import ProducerIds
 from kbroker.refused_orders import RefusedOrders
 from kbroker.replica_fetcher import FollowerQuotas, ReplicaFetchers
 from kbroker.stored_topics import StoredTopics
-from storage.errors import StorageError
 from storage.log import UnifiedLog
 from wire.api.alter_configs import AlterConfigsRequest
 from wire.api.alter_partition import AlterPartitionRequest
@@ -225,8 +224,7 @@ class Membership:
                 strays.append((log.topic, log.partition))
             elif hosted.leader_epoch < state.leader_epoch:
                 broker.replicas.forget(log.topic, log.partition)  # the order to stop it may never come
-        with suppress(StorageError):  # its directory is offline then
-            broker.logs.set_stray_aside(strays)
+        broker.logs.set_stray_aside(strays)
 
     def _has_descriptor(self) -> bool:
         return is_one_left(self._broker.logs.files.descriptors)

@@ -368,46 +368,54 @@ class LogManager:
         self.flusher.tick()
         self._making_ahead.tick()
 
-    def delete(self, topic_partitions: Iterable[TopicPartition]) -> None:
+    def delete(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, StorageError]:
         """Forget logs at once, durably; their files go in a while, or on the next start.
 
-        StorageError where the directory of one of them cannot be used: it would be back after a repair.
+        Those whose directory cannot be used, and why: they would be back after a repair.
         """
-        for directory, path in self._set_aside(topic_partitions, "delete"):
-            self._removals.append((directory, path, None))
+        moved, refused = self._set_aside(topic_partitions, "delete")
+        self._removals += [(directory, path, None) for directory, path in moved.values()]
+        return refused
 
     def set_stray_aside(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Forget logs that this broker should not have, and keep their files."""
-        for _, path in self._set_aside(topic_partitions, "stray"):
+        moved, _ = self._set_aside(topic_partitions, "stray")
+        for _, path in moved.values():
             logger.warning("%s is left as it is", path)
 
     def _set_aside(
         self, topic_partitions: Iterable[TopicPartition], why: str
-    ) -> list[tuple[LogDirectory, str]]:
-        moved = []
-        refusal: StorageError | None = None
+    ) -> tuple[dict[TopicPartition, tuple[LogDirectory, str]], dict[TopicPartition, StorageError]]:
+        """Where the logs are now, and those that could not be moved, or not durably."""
+        moved: dict[TopicPartition, tuple[LogDirectory, str]] = {}
+        refused: dict[TopicPartition, StorageError] = {}
         for topic_partition in topic_partitions:
             directory = self._places.get(topic_partition)
             if directory is None:
                 continue
-            if directory.offline is not None:
-                refusal = directory.offline
-                continue
-            source = f"{directory.path}/{log_name(topic_partition)}"
-            target = f"{directory.path}/{aside_name(topic_partition, self._unique(), why)}"
-            if (log := directory.logs.get(topic_partition)) is not None:
-                log.retire()
-            directory.run(partial(self.files.rename, source, target))
-            moved.append((directory, target))
-            del self._places[topic_partition]
-            directory.logs.pop(topic_partition, None)
-            directory.broken.pop(topic_partition, None)
-        for directory in dict.fromkeys(directory for directory, _ in moved):
-            directory.run(partial(self.files.sync_dir, directory.path))
-            directory.checkpoint()
-        if refusal is not None:
-            raise refusal
-        return moved
+            try:
+                moved[topic_partition] = directory, self._move_aside(directory, topic_partition, why)
+            except StorageError as error:
+                refused[topic_partition] = error
+        for directory in dict.fromkeys(directory for directory, _ in moved.values()):
+            try:
+                directory.run(partial(self.files.sync_dir, directory.path))
+                directory.checkpoint()
+            except StorageError as error:
+                refused |= dict.fromkeys((key for key in moved if moved[key][0] is directory), error)
+        return moved, refused
+
+    def _move_aside(self, directory: LogDirectory, topic_partition: TopicPartition, why: str) -> str:
+        if directory.offline is not None:
+            raise directory.offline
+        target = f"{directory.path}/{aside_name(topic_partition, self._unique(), why)}"
+        if (log := directory.logs.get(topic_partition)) is not None:
+            log.retire()
+        directory.run(partial(self.files.rename, f"{directory.path}/{log_name(topic_partition)}", target))
+        del self._places[topic_partition]
+        directory.logs.pop(topic_partition, None)
+        directory.broken.pop(topic_partition, None)
+        return target
 
     # -- cutting logs
 

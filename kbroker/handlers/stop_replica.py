@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.context import Context
 from kbroker.orders import NewLogs
-from storage.errors import StorageError
 from wire.api.stop_replica import (
     StopReplicaPartitionError,
     StopReplicaPartitionState,
@@ -55,20 +54,12 @@ def obey(
             if codes[place] == ErrorCode.NONE and state.delete_partition:
                 deleted.append(place)
         if deleted:
-            codes |= dict.fromkeys(deleted, delete(broker, deleted))
+            codes |= {place: error.code for place, error in broker.logs.delete(deleted).items()}
     errors = [
         StopReplicaPartitionError(topic_name=topic, partition_index=index, error_code=code)
         for (topic, index), code in codes.items()
     ]
     return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
-
-
-def delete(broker: Broker, places: list[tuple[str, int]]) -> ErrorCode:
-    try:
-        broker.logs.delete(places)
-    except StorageError as error:
-        return error.code
-    return ErrorCode.NONE
 
 
 def stop(broker: Broker, topic: str, state: StopReplicaPartitionState) -> ErrorCode:

@@ -236,6 +236,22 @@ class TestDirectories:
         with pytest.raises(StorageError):
             fill(second, 1)
 
+    def test_one_that_has_failed_keeps_no_log_of_another_from_being_deleted(
+        self, disk: SimulatedDisk
+    ) -> None:
+        """As in Kafka (`asyncDelete`): a topic whose replica cannot be deleted waits for a restart."""
+        manager = started(disk, "/log", "/log2")
+        assert [manager.create(key, 0).directory for key in (A, B)] == ["/log/a-0", "/log2/b-1"]
+        disk.fail(errno.EIO, "any", "/log2/*", times=None)
+        manager.directories[1].fail(OSError(errno.EIO, "Input/output error"))
+        refused = manager.delete([B, A])
+        assert list(refused) == [B]
+        assert refused[B] is manager.directories[1].offline
+        assert manager.get(A) is None
+        manager.tick(0)
+        manager.tick(MINUTE_MS)
+        assert not [name for name in disk.list("/log") if disk.is_dir(f"/log/{name}")]
+
     def test_a_log_that_cannot_be_opened_is_broken_and_the_others_are_not(self, disk: SimulatedDisk) -> None:
         manager = started(disk)
         for key in (A, B):
