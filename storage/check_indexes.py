@@ -185,6 +185,8 @@ class TransactionIndexFollower(_Follower[AbortedTransaction]):
 
     def take(self, aborted: AbortedTransaction, *, has_holes: bool) -> None:
         """A transaction whose abort marker was found."""
+        if self.is_unusable:
+            return  # all of them are found again
         self.pass_over(aborted.last_offset, has_holes=has_holes)
         if self.next is None or self.next.last_offset != aborted.last_offset:
             self._add(
@@ -219,6 +221,10 @@ class TransactionIndexFollower(_Follower[AbortedTransaction]):
         return has_holes or entry.first_offset < self.known_from
 
 
+def _warning(offset: int) -> Severity:
+    return Severity.WARNING
+
+
 class SegmentIndexes:
     """The three of them."""
 
@@ -229,14 +235,17 @@ class SegmentIndexes:
         base_offset: int,
         add: Callable[[Finding], None],
         severity_at: SeverityAt,
+        *,
+        is_durable: bool,
     ) -> None:
-        """`path_of` gives the path for ".index" and so on."""
+        """`path_of` gives the path for ".index" and so on. `is_durable`: the hints were synced."""
+        of_hint = severity_at if is_durable else _warning
         path = path_of(".index")
         self.offsets = OffsetIndexFollower(
-            path, OffsetIndex(files, path, base_offset, ANY_SIZE), add, severity_at
+            path, OffsetIndex(files, path, base_offset, ANY_SIZE), add, of_hint
         )
         path = path_of(".timeindex")
-        self.times = TimeIndexFollower(path, TimeIndex(files, path, base_offset, ANY_SIZE), add, severity_at)
+        self.times = TimeIndexFollower(path, TimeIndex(files, path, base_offset, ANY_SIZE), add, of_hint)
         path = path_of(".txnindex")
         self.transactions = TransactionIndexFollower(
             path, TransactionIndex(files, path, base_offset), add, severity_at

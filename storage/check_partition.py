@@ -142,7 +142,12 @@ class PartitionCheck:
         self._gap(path, self.end_offset, base_offset)
         self.end_offset = max(self.end_offset, base_offset)
         indexes = SegmentIndexes(
-            self.files, partial(self._names.path_of, base_offset), base_offset, self.add, self.severity_at
+            self.files,
+            partial(self._names.path_of, base_offset),
+            base_offset,
+            self.add,
+            self.severity_at,
+            is_durable=next_base is not None or self.known.was_clean or self.known.recovery_point is None,
         )
         indexes.transactions.known_from = self._snapshots.begin_offset
         try:

@@ -56,7 +56,7 @@ from storage.checkpoints import (
 )
 from storage.errors import CorruptCheckpoint, CorruptFile, CorruptIndex, StorageError
 from storage.files import Files, parent
-from storage.indexes import MAX_RELATIVE_OFFSET
+from storage.indexes import MAX_RELATIVE_OFFSET, AbortedTransaction
 from storage.leader_epochs import LeaderEpochs
 from storage.log import UnifiedLog
 from storage.log_config import LogConfig
@@ -66,6 +66,7 @@ from storage.replacement import SEGMENT_FILE, finish_replacements
 from storage.segment import DELETED, LogSegment
 from storage.segments import Segments
 from storage.set_aside import is_set_aside, set_aside, set_tail_aside
+from storage.transaction_index import Rewrite
 from wire.record_batch import HEADER_SIZE, NO_LEADER_EPOCH, BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -270,6 +271,9 @@ class _Opening:
             self.segments.reload_producers(self.producers, end_offset, end_offset, self.now_ms)
             self.segments.active.transaction_index.truncate_to(end_offset)
         for segment in self.segments.since(recovery_point):
+            # Or else the next recovery, which begins where the indexes say, might miss aborted transactions.
+            segment.transaction_index.flush()
+            segment.transaction_index.sync()
             segment.finish()
             segment.sync()
         self.files.sync_dir(self.directory)
@@ -289,7 +293,7 @@ class _Opening:
         end_offset = self._offset_at(segment, position)
         if is_first:
             self.segments.reload_producers(self.producers, offset, end_offset, self.now_ms)
-        segment.transaction_index.truncate_to(self.producers.map_end_offset)
+        aborted = segment.transaction_index.from_offset(self.producers.map_end_offset)
         good = segment.size
         walk = in_any_order(checked_batches, segment.file, position, segment.size)
         limit = min(limit, segment.largest_possible_offset + 1)
@@ -302,13 +306,14 @@ class _Opening:
                     begin = found
                 index_repair.index(segment, found, header)
                 if header.base_offset >= self.producers.map_end_offset:
-                    self._take_over(segment, header, batch)
+                    self._take_over(aborted, header, batch)
                 position, end_offset = found + header.size, header.next_offset
         except OtherFormat:
             raise
         except CorruptBatch as error:
             logger.warning("%s; the log ends there, at offset %d", error, end_offset)
             good = error.position
+        aborted.finish()
         segment.mark_checked(begin, position)
         return good, end_offset
 
@@ -370,7 +375,7 @@ class _Opening:
         data = segment.file.read(position, HEADER_SIZE)
         return header_at(segment.path, data, 0, position).base_offset
 
-    def _take_over(self, segment: LogSegment, header: BatchHeader, batch: memoryview) -> None:
+    def _take_over(self, aborted: Rewrite, header: BatchHeader, batch: memoryview) -> None:
         epochs = self.leader_epochs
         if epochs.epoch_for(header.base_offset) != header.leader_epoch > NO_LEADER_EPOCH:
             # What the file has from here on was given up without a flush; or it does not have this one yet.
@@ -378,8 +383,13 @@ class _Opening:
             if header.leader_epoch > epochs.latest:
                 epochs.assign(header.leader_epoch, header.base_offset)
         ended = self.producers.replay(header, batch)
-        if ended is not None:
-            segment.index_transaction(*ended)
+        if ended is not None and ended[0].is_aborted:
+            completed, last_stable_offset = ended
+            aborted.append(
+                AbortedTransaction(
+                    completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset
+                )
+            )
         self.producers.map_end_offset = header.next_offset
 
     def _set_aside(self, segments: Sequence[LogSegment]) -> None:

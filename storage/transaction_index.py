@@ -71,6 +71,10 @@ class TransactionIndex(EntryFile):
         if keep < self.entries:
             self._cut(keep)
 
+    def from_offset(self, offset: int) -> Rewrite:
+        """To make the entries whose marker is at or above `offset` once more."""
+        return Rewrite(self, self._floor(offset - 1, INT64, 18) + 1)
+
     def reset(self) -> None:
         if self.entries:
             self._cut(0)
@@ -112,3 +116,27 @@ class TransactionIndex(EntryFile):
 
     def _entry_at(self, slot: int) -> AbortedTransaction:
         return AbortedTransaction(*self._at(slot)[1:])
+
+
+class Rewrite:
+    """The last entries of an index, made once more. Those that are right are not touched: whatever comes in
+    between, nobody finds them missing."""
+
+    __slots__ = ("_index", "_right")
+
+    def __init__(self, index: TransactionIndex, right: int) -> None:
+        """The first `right` entries stay."""
+        self._index = index
+        self._right = right
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        index = self._index
+        if self._right == index.entries or index._entry_at(self._right) != transaction:
+            self.finish()
+            index.append(transaction)
+        self._right += 1
+
+    def finish(self) -> None:
+        """Drop what was there beyond the entries that were made."""
+        if self._right < self._index.entries:
+            self._index._cut(self._right)

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,21 @@ WAIT_S = 30
 class BrokerProcess:
     """`kbroker start` in a process of its own, from the ready line to the end."""
 
-    def __init__(self, log: Path, *options: str, listener: str | None = "PLAINTEXT://127.0.0.1:0") -> None:
-        """Its data lie beside the log. With listeners among the options there is no `listener`."""
+    def __init__(
+        self,
+        log: Path,
+        *options: str,
+        listener: str | None = "PLAINTEXT://127.0.0.1:0",
+        under: Sequence[str] = (),
+    ) -> None:
+        """Its data lie beside the log. With listeners among the options there is no `listener`.
+
+        `under` is a command that runs it in its own place.
+        """
         self.log = log
         self._log_file = log.open("w")
-        command = [sys.executable, "-m", "kbroker", "start", *(["--listener", listener] if listener else [])]
+        command = [*under, sys.executable, "-m", "kbroker", "start"]
+        command += ["--listener", listener] if listener else []
         command += ["--data", str(log.with_suffix(".data")), *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self._log_file, text=True)
         assert self.process.stdout is not None

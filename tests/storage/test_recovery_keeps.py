@@ -15,6 +15,8 @@ from storage.log import UnifiedLog
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
 from storage.reading import Isolation
+from storage.recovery import load_log
+from storage.transaction_index import TransactionIndex
 from tests.storage.crashes import each_crash
 from tests.storage.partitions import (
     SMALL,
@@ -339,3 +341,35 @@ def test_zeros_at_the_head_of_a_transaction_index_hide_nothing(disk: SimulatedDi
             (0, 0, 1),
             (1, 5, 6),
         ]
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_a_crash_in_the_middle_of_recovery_hides_no_aborted_transaction(outcome: Outcome) -> None:
+    """Those below the recovery point that are made once more, since the indexes say to begin before it."""
+
+    def crashed() -> SimulatedDisk:
+        disk = empty_disk()
+        log = new_log(disk, LARGE)
+        for number in range(6):
+            append(log, batch("t" * 200, producer_id=number, epoch=0, sequence=0, transactional=True))
+            append(log, marker(number, commit=False))
+            fill(log, 1)
+            if number == 3:
+                log.flush()
+        disk.kill()
+        return disk
+
+    def recover(disk: SimulatedDisk, recovery_point: int = 12) -> UnifiedLog:
+        return load_log(disk, DIRECTORY, "topic", 0, LARGE, recovery_point=recovery_point, now_ms=0)
+
+    def check(disk: SimulatedDisk, operation: int) -> None:
+        durable = [(number, 3 * number, 3 * number + 1) for number in range(4)]
+        index = TransactionIndex(disk, f"{DIRECTORY}/{0:020d}.txnindex", 0)
+        if outcome is Outcome.KEPT:
+            assert [one[:3] for one in index][:4] == durable, "taken away for a while"
+        log = recover(disk)
+        log.high_watermark = log.log_end_offset
+        found = log.read(0, 10_000, Isolation.COMMITTED).aborted_transactions
+        assert [one[:3] for one in found][:4] == durable
+
+    assert each_crash(recover, check, outcomes=[outcome], seeds=range(20), prepare=crashed) > 5

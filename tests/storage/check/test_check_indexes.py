@@ -35,6 +35,22 @@ def test_an_offset_index_that_points_behind_an_offset_is_named(disk: SimulatedDi
     assert f"reaches offset {offset}" in only_finding(disk).what
 
 
+def test_the_hints_of_the_last_segment_need_not_have_been_synced(crashed: SimulatedDisk) -> None:
+    """A power cut may leave anything in them: recovery makes them again."""
+    last = segments(crashed, "codecs-0")[-1].replace(".log", ".timeindex")
+    data = crashed.read(last)
+    crashed.plant(last, bytes(8) + data[8:])
+    assert {one.severity for one in findings(crashed)} == {WARNING}
+
+
+def test_a_torn_transaction_index_is_one_finding(crashed: SimulatedDisk) -> None:
+    """The next start finds all aborted transactions again."""
+    path = f"/data/transactions-0/{0:020d}.txnindex"
+    crashed.plant(path, crashed.read(path) + bytes(7))
+    finding = only_finding(crashed)
+    assert (finding.severity, finding.kind) == (WARNING, Kind.TRANSACTION_INDEX)
+
+
 def test_index_entries_beyond_the_end_are_named(disk: SimulatedDisk) -> None:
     disk.plant(INDEX, disk.read(INDEX) + struct.pack(">ii", 5000, 90_000))
     disk.plant(TIME_INDEX, disk.read(TIME_INDEX) + struct.pack(">qi", START_MS * 2, 5000))
