@@ -138,9 +138,11 @@ class Connections(Generic[C]):
         most = self._most_of(address, values.max_connections_per_ip, values.max_connections_per_ip_overrides)
         if self._by_address[address] >= most:
             return f"{address} has {count(most, 'connection')} already (max.connections.per.ip)"
-        text = configuration.text(f"listener.name.{listener.lower()}.max.connections")
-        if text is not None and self._by_listener[listener] >= int(text):
-            return f"{count(int(text), 'connection')} on {listener} already (max.connections)"
+        name = f"listener.name.{listener.lower()}.max.connections"
+        if configuration.text(name) is not None:
+            most = configuration.value(name)
+            if self._by_listener[listener] >= most:
+                return f"{count(most, 'connection')} on {listener} already (max.connections)"
         if len(self._all) >= self._at_most:
             return f"{count(self._at_most, 'connection')} already (half of what ulimit -n allows)"
         if len(self._all) < values.max_connections:

@@ -57,7 +57,7 @@ PROPERTIES = {
     "log.roll.hours": 2,
     "log.flush.scheduler.interval.ms": 777,
     "log.segment.bytes": 2000000,
-    "message.max.bytes": " 2000000",
+    "message.max.bytes": " 2000000 ",
     "compression.type": "lz4",
     "log.cleaner.min.cleanable.ratio": "0.25",
     "offsets.retention.minutes": 60,

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from kbroker.config import READ_ONLY, ConfigSource, ConfigType, Key, trimmed
+from kbroker.config import READ_ONLY, ConfigSource, ConfigType, Key
 from kbroker.configuration.broker_keys import BROKER_KEYS, find_broker_key, without_listener
 from kbroker.configuration.client_metrics_keys import CLIENT_METRICS_KEYS
 from kbroker.configuration.group_keys import GROUP_KEYS
@@ -165,4 +165,4 @@ def _default(configuration: Configuration, note: Key) -> Iterator[Synonym]:
 
 
 def _shown(note: Key | None, text: str) -> str | None:
-    return None if note is None or note.is_sensitive else trimmed(text)
+    return None if note is None or note.is_sensitive else text

@@ -11,7 +11,8 @@ Kafka 4.3, and nothing of the request is done:
 - Topics and groups: an unknown key or a bad value is INVALID_CONFIG. Brokers: a bad value, a key that cannot
   be altered, or not for all brokers at once, is INVALID_REQUEST; unknown keys are stored, and mean nothing.
 - A key twice, a null value, an unknown operation: INVALID_REQUEST. In CreateTopics a null is INVALID_CONFIG,
-  of a key that is given twice the last value counts, and what is given is stored as it is written.
+  of a key that is given twice the last value counts.
+- What is set is stored as it is written.
 - No keys at all is fine. So is deleting what is not set, even what is not known.
 - APPEND and SUBTRACT are for lists. They start from what is stored, or else from the table's default and not
   from the broker's, and always store the outcome. Appending what is there and subtracting what is not changes
@@ -99,7 +100,7 @@ class Resource(ABC):
         """What is to be stored where these are set, and nothing else is."""
         settings = list(settings)
         _refuse_repetitions([name for name, _ in settings])
-        texts = {name: self._set(name, value) for name, value in settings}
+        texts = {name: _given(name, value) for name, value in settings}
         return self._checked(texts, texts)
 
     def _checked(self, texts: dict[str, str], touched: dict[str, str]) -> dict[str, str]:
@@ -113,7 +114,7 @@ class Resource(ABC):
         """What a key is set to by one change, if to anything."""
         match operation:
             case Operation.SET:
-                return self._set(name, value)
+                return _given(name, value)
             case Operation.DELETE:
                 return None
             case Operation.APPEND | Operation.SUBTRACT:
@@ -123,17 +124,12 @@ class Resource(ABC):
                 return ",".join(dict.fromkeys((*words, *given)))
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name}: there is no operation {operation}")
 
-    def _set(self, name: str, value: str | None) -> str:
-        """A value as it is stored: lists in one form, the others as they were written."""
-        text, note = _given(name, value), self.find(name)
-        return ",".join(words_in(trimmed(text))) if note and note.type == ConfigType.LIST else trimmed(text)
-
     def _list(self, name: str) -> list[str]:
         """The words to which a change is to be applied."""
         note = self.find(name)
         if note is None or note.type != ConfigType.LIST:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} is not a list: nothing to append or subtract")
-        return words_in(self.stored.get(name, note.format(note.default) or ""))
+        return words_in(trimmed(self.stored.get(name, note.format(note.default) or "")))
 
 
 class TopicResource(Resource):

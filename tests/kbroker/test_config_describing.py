@@ -41,7 +41,7 @@ def test_a_topic_s_key_has_all_the_places_that_give_it_a_value() -> None:
         Synonym("max.message.bytes", "5", TOPIC),
         Synonym("message.max.bytes", "4", BROKER),
         Synonym("message.max.bytes", "3", ALL_BROKERS),
-        Synonym("message.max.bytes", "2", STATIC),
+        Synonym("message.max.bytes", " 2", STATIC),
         Synonym("message.max.bytes", "1048588", DEFAULT),
     )
     assert entry.type == ConfigType.INT
