@@ -83,6 +83,7 @@ def serve(configuration: Configuration, listeners: Listeners) -> None:
 
     from kbroker.configuration.layers import warnings, without_effect
     from kbroker.freed_memory import keep_freed_memory
+    from kbroker.garbage import keep_pauses_short
     from kbroker.log_output import start_logging
     from kbroker.open_files import FEWEST, most_connections, most_log_files, raise_the_limit
 
@@ -107,8 +108,7 @@ def serve(configuration: Configuration, listeners: Listeners) -> None:
 
     def ready(broker: Broker) -> None:
         logger.info("%s", banner(broker))
-        gc.freeze()
-        gc.enable()
+        keep_pauses_short()
         print(f"kbroker ready on {broker.listeners}", flush=True)
         keep_freed_memory()
 
