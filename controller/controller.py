@@ -203,7 +203,7 @@ class Controller:
         await self._configs.read([znodes.entity_path((EntityType.TOPIC, topic)) for topic in topics])
 
     def ask(self, question: events.Question, reply: Reply) -> None:
-        """Have a question decided and answered."""
+        """Have a question decided and answered. `reply` must not raise anything."""
         self._put(_Asked(question, reply))
 
     def create_topics(self, request: CreateTopicsRequest, reply: Reply) -> None:

@@ -179,7 +179,10 @@ class ZooKeeperStore:
         if state is SessionState.CONNECTED:
             self._is_connected.set()
         for listener in list(self._listeners):
-            listener(state)
+            try:
+                listener(state)
+            except Exception:
+                log.exception("A listener to the session has failed")
 
     def _check_silence_in(self, delay_s: float) -> None:
         # What has come while the loop was busy is in the queue of the loop, and is heard first.

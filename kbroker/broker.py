@@ -444,7 +444,7 @@ class Broker:
 
     def ask_controller(self, question: events.Question) -> Parked:
         parked = Parked()
-        self._controller().ask(question, parked.complete)
+        self._controller().ask(question, lambda answer: self.bugs.tell(parked.complete, answer))
         return parked
 
     def ask_any_controller(self, request: object, version: int) -> Parked:
@@ -455,7 +455,7 @@ class Broker:
 
     def ask_to_create(self, request: CreateTopicsRequest) -> Parked:
         parked = Parked()
-        self._controller().create_topics(request, parked.complete)
+        self._controller().create_topics(request, lambda answer: self.bugs.tell(parked.complete, answer))
         return parked
 
     def next_producer_id(self, told: Callable[[int], object]) -> None:

@@ -112,7 +112,7 @@ class Membership:
             bugs=broker.bugs,
         )
         self.producer_ids = ProducerIds(
-            lambda: next_block(store, broker.node_id), broker.spawn, broker.log_limits
+            lambda: next_block(store, broker.node_id), broker.spawn, broker.log_limits, broker.bugs
         )
         self.controller = Controller(
             broker.node_id,
@@ -125,7 +125,7 @@ class Membership:
             settings=self._controller_settings(),
         )
         self._peers.answered = self.controller.answered
-        broker.transactions.stored_partitions = StoredTopics(store, broker.spawn).partitions_of
+        broker.transactions.stored_partitions = StoredTopics(store, broker.spawn, broker.bugs).partitions_of
         self.channel = ControllerChannel(
             broker.node_id, broker.machine.open_connection, self._whereabouts, self._decide
         )
@@ -456,12 +456,9 @@ class Membership:
         return self.ask(request, CREATE_TOPICS_VERSION)
 
     def _decide(self, message: Any, version: int) -> Parked:
-        parked = Parked()
         if isinstance(message, CreateTopicsRequest):
-            self.controller.create_topics(message, parked.complete)
-        else:
-            self.controller.ask(QUESTIONS[type(message)](message, version), parked.complete)
-        return parked
+            return self._broker.ask_to_create(message)
+        return self._broker.ask_controller(QUESTIONS[type(message)](message, version))
 
     def _whereabouts(self) -> Whereabouts:
         controller_id = self._broker.metadata.controller_id

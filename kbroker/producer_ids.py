@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
 from controller.metadata_store import StoreError
+from kbroker.bugs import NOBODYS_BUGS, Bugs
 from kbroker.log_limits import LogLimits
 
 logger = logging.getLogger(__name__)
@@ -24,7 +25,9 @@ class ProducerIds:
         next_block: Callable[[], Awaitable[range]],
         spawn: Callable[[Coroutine[object, object, None]], object],
         log_limits: LogLimits,
+        bugs: Bugs = NOBODYS_BUGS,
     ) -> None:
+        self._bugs = bugs
         self._next_block = next_block
         self._spawn = spawn
         self._log_limits = log_limits
@@ -49,5 +52,9 @@ class ProducerIds:
                 self._log_limits.warning(logger, "producer ids", "no producer ids now: %r", error)
                 await asyncio.sleep(RETRY_S)
                 continue
+            except Exception as error:
+                self._bugs.met("a question for producer ids", error)
+                await asyncio.sleep(RETRY_S)
+                continue
             while self._waiting and (producer_id := next(self._block, None)) is not None:
-                self._waiting.pop(0)(producer_id)
+                self._bugs.tell(self._waiting.pop(0), producer_id)

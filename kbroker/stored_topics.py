@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Coroutine
 
 from controller.metadata_store import ANY_VERSION, Check, MetadataStore, NoNode, StoreError
 from controller.znodes import DeleteTopic, Topic, ZnodeError
+from kbroker.bugs import NOBODYS_BUGS, Bugs
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +26,12 @@ class StoredTopics:
     """The questions of one broker, each asked once for all who want to know."""
 
     def __init__(
-        self, store: MetadataStore, spawn: Callable[[Coroutine[object, object, None]], object]
+        self,
+        store: MetadataStore,
+        spawn: Callable[[Coroutine[object, object, None]], object],
+        bugs: Bugs = NOBODYS_BUGS,
     ) -> None:
+        self._bugs = bugs
         self._store = store
         self._spawn = spawn
         self._asking: dict[str, list[Told]] = {}
@@ -47,7 +52,7 @@ class StoredTopics:
             logger.exception("the node of topic %s makes no sense", topic)
         finally:
             for told in self._asking.pop(topic):
-                told(found)
+                self._bugs.tell(told, found)
 
 
 async def partitions_in(store: MetadataStore, topic: str) -> Collection[int]:
