@@ -104,9 +104,10 @@ def fetch(spark: Spark, directory: Path, repositories: Repositories) -> None:
         if unknown := [jar.name for jar in jars if jar.name not in sums]:
             say(f"no checksum is known here of {', '.join(unknown)}: taken as {repositories.named} has it")
         for pattern, jar in zip(patterns(spark), jars, strict=True):
-            for old in directory.glob(pattern):
-                old.unlink()
             jar.replace(directory / jar.name)
+            for old in directory.glob(pattern):
+                if old.name != jar.name:
+                    old.unlink(missing_ok=True)
 
 
 def ask_ivy(spark: Spark, directory: Path, repositories: Repositories) -> str:
