@@ -260,7 +260,7 @@ class Connection(asyncio.BufferedProtocol):
             if route.key == ApiKey.PRODUCE:
                 self._produces.learn(request, decoded, route)
             elif route.key == ApiKey.FETCH:
-                self._fetches_now(route, decoded)
+                route = self._fetches_now(route, decoded)
                 self._fetches.learn(request, decoded, route)
             if isinstance(outcome, Parked):
                 self._park(route, correlation_id, decoded, outcome, len(request))
@@ -291,8 +291,12 @@ class Connection(asyncio.BufferedProtocol):
         self._slots.append(slot)
         outcome.when_done(slot.deliver)
 
-    def _fetches_now(self, route: Route, request: Any) -> None:
-        self.consumes = self.consumes or replica_of(route.version, request)[0] < 0
+    def _fetches_now(self, route: Route, request: Any) -> Route:
+        """The route that counts it: followers, who wait most of the time, have one of their own."""
+        if replica_of(route.version, request)[0] >= 0:
+            return self._broker.dispatcher.followers_route(route)
+        self.consumes = True
+        return route
 
     # -- large requests and replies
 
@@ -307,11 +311,11 @@ class Connection(asyncio.BufferedProtocol):
         decoded = dispatcher.decoded(route, owned)
         self._broker.slices.take(decoded, slot.begin, self.is_there, whose=self.client_host)
 
-    def handle_large(self, route: Route, client_id: str | None, request: Any) -> object:
+    def handle_large(self, route: Route, client_id: str | None, request: Any) -> tuple[Route, object]:
         if route.key == ApiKey.FETCH:
-            self._fetches_now(route, request)
+            route = self._fetches_now(route, request)
         self._broker.end_turn()  # what was produced before must be visible to it
-        return self._broker.dispatcher.handle(route, client_id, request, self._asker)
+        return route, self._broker.dispatcher.handle(route, client_id, request, self._asker)
 
     def make_reply(self, work: Work, told: Told) -> None:
         self._broker.slices.take(work, told, self.is_there, is_end=True)

@@ -151,6 +151,16 @@ class Dispatcher:
         self._lasting = LastingReplies(broker.metadata)
         self.measures: defaultdict[int, ApiMeasures] = defaultdict(ApiMeasures)
         """By API."""
+        self.follower_fetches = ApiMeasures()
+        self._followers_routes: dict[int, Route] = {}
+
+    def followers_route(self, route: Route) -> Route:
+        """The same for a Fetch of a follower, which Kafka measures apart as well."""
+        found = self._followers_routes.get(route.version)
+        if found is None:
+            found = route._replace(measures=self.follower_fetches)
+            self._followers_routes[route.version] = found
+        return found
 
     def route(self, request: memoryview) -> Route:
         """How it is served; WireError or Unanswerable if it is not."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from kbroker.broker import Broker
 
 OTHER = "(other)"
+FOLLOWER_FETCH = "FetchFollower"
+"""Kafka's name for the Fetch of a follower; `Fetch` is what Kafka calls FetchConsumer."""
 ERRORS = {int(code): code.name for code in ErrorCode}
 
 
@@ -76,7 +78,9 @@ DESCRIPTIONS = {
     ),
     "kbroker_replication_bytes_out_total": Description(COUNTER, "Bytes given to followers.", TOPIC),
     "kbroker_request_duration_seconds": Description(
-        HISTOGRAM, "From a request's arrival to its reply; `_count` is the number of requests.", ("api",)
+        HISTOGRAM,
+        "From a request's arrival to its reply; `_count` is their number. Followers' are FetchFollower.",
+        ("api",),
     ),
     "kbroker_request_errors_total": Description(COUNTER, "Error codes in replies.", ("api", "error")),
     "kbroker_internal_errors_total": Description(
@@ -206,6 +210,7 @@ def _identity(broker: Broker) -> Iterator[Samples]:
 
 def _requests(broker: Broker) -> Iterator[Samples]:
     measures = {api(key).name: measured for key, measured in broker.dispatcher.measures.items()}
+    measures[FOLLOWER_FETCH] = broker.dispatcher.follower_fetches
     durations = [((name,), measured.durations.copy()) for name, measured in measures.items()]
     yield Samples("kbroker_request_duration_seconds", [], durations)
     yield Samples(

@@ -24,8 +24,8 @@ class Replying(Protocol):
 
     def most_reply_bytes(self, api: int) -> int: ...
 
-    def handle_large(self, route: Route, client_id: str | None, request: Any) -> object:
-        """What the handler makes of it."""
+    def handle_large(self, route: Route, client_id: str | None, request: Any) -> tuple[Route, object]:
+        """The route that counts it, and what the handler makes of it."""
 
     def make_reply(self, work: Work, told: Told) -> None:
         """In slices, as long as there is a connection."""
@@ -82,7 +82,7 @@ class Slot:
             self._finish(decoded)
             return
         client_id, self._request = cast(tuple[str | None, Any], decoded)
-        outcome = self._connection.handle_large(self.route, client_id, self._request)
+        self.route, outcome = self._connection.handle_large(self.route, client_id, self._request)
         if isinstance(outcome, Parked):
             outcome.when_done(self.deliver)
         else:

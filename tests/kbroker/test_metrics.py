@@ -215,6 +215,17 @@ def test_a_repeated_produce_is_timed_and_its_refusal_counted(hosting: Hosting) -
     assert at(series, "kbroker_active_consumers") == 0
 
 
+def test_what_followers_fetch_is_timed_apart(hosting: Hosting) -> None:
+    """They wait most of the time, and would hide how long consumers do. Kafka's FetchFollower."""
+    hosting.order("t")
+    lead(hosting, 1, [1, 2], [1, 2], adding=[])
+    for replica_id in (-1, 2, 2):
+        hosting.ask(fetch_request("t", 0, 0, replica_id), ApiKey.FETCH, 11)
+    series = scrape(hosting)
+    assert at(series, "kbroker_request_duration_seconds_count", api="Fetch") == 1
+    assert at(series, "kbroker_request_duration_seconds_count", api="FetchFollower") == 2
+
+
 def test_a_request_that_waits_is_seen_waiting(hosting: Hosting) -> None:
     hosting.order("t")
     client = hosting.connect()
