@@ -36,11 +36,9 @@ class Walk(Protocol[Found_co]):
 def in_any_order(walk: Walk[Found_co], file: File, begin: int, end: int) -> Iterator[Found_co]:
     """What a walk of `batch_scan` finds, which does not end where an offset does not grow."""
     stuck_at = -1
-    while begin < end:
+    while True:
         try:
-            for found in walk(file, begin, end, least_offset=SMALLEST_OFFSET):
-                yield found
-                begin = found[0] + found[1].size
+            yield from walk(file, begin, end, least_offset=SMALLEST_OFFSET)
             return
         except CorruptBatch as error:
             if error.position == stuck_at:
@@ -56,30 +54,27 @@ def in_order(
     The others are passed to `misplaced`. Errors of the walk come when all that was found before is told.
     """
     last: Found | None = None
-    damage: CorruptBatch | None = None
-    while damage is None:
-        try:
-            found = next(walk, None)
-        except CorruptBatch as error:
-            damage = error
-            break
-        if found is None:
-            break
-        header = found[1]
-        if header.base_offset < end_offset or header.next_offset > limit:
-            misplaced(found)
-            continue
+    last_end = end_offset
+    try:
+        for found in walk:
+            header = found[1]
+            begin, end = header.base_offset, header.next_offset
+            if begin < end_offset or end > limit:
+                misplaced(found)
+                continue
+            if last is not None:
+                if begin < last_end:
+                    misplaced(last)
+                else:
+                    yield last
+                    end_offset = last_end
+            last, last_end = found, end
+    except CorruptBatch:
         if last is not None:
-            if header.base_offset < last[1].next_offset:
-                misplaced(last)
-            else:
-                yield last
-                end_offset = last[1].next_offset
-        last = found
+            yield last
+        raise
     if last is not None:
         yield last
-    if damage is not None:
-        raise damage
 
 
 def headers_in_order(
