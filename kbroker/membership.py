@@ -266,7 +266,7 @@ class Membership:
         logs = broker.logs
         paths = [directory.path for directory in logs.directories]
         owners = check_owner(logs.files, paths, broker.node_id, broker.cluster_id)
-        if None in owners.values():
+        if None in owners.values() and len(owners) == len(paths):  # else it may be on a dead disk
             check_only_copies(logs.files, owners, await only_in_sync_on(self._store, broker.node_id))
         await self.controller.learn()
         logs.lock()
