@@ -373,3 +373,17 @@ def test_a_crash_in_the_middle_of_recovery_hides_no_aborted_transaction(outcome:
         assert [one[:3] for one in found][:4] == durable
 
     assert each_crash(recover, check, outcomes=[outcome], seeds=range(20), prepare=crashed) > 5
+
+
+def test_a_log_without_a_batch_before_its_end_is_read_to_the_end(disk: SimulatedDisk) -> None:
+    """Or else a coordinator would load it for ever, from the same offset on."""
+    log = filled(disk)
+    log.close()
+    bases = log.segments.base_offsets
+    for base in bases[:-1]:
+        disk.remove(f"{DIRECTORY}/{base:020d}.log")
+    disk.plant(f"{DIRECTORY}/{bases[0]:020d}.log", b"")
+    disk.plant(f"{DIRECTORY}/{bases[-1]:020d}.log", b"")
+    log = reopened(log, recovery_point=0)
+    assert (log.log_start_offset, log.log_end_offset) == (0, bases[-1])
+    assert log.read(0, 1 << 20, Isolation.LOG_END).next_offset == log.log_end_offset
