@@ -381,17 +381,18 @@ class Broker:
         """Retention, checkpoints and what else the logs do from time to time."""
         self._ticking = self.call_later_ms(min(TICK_MS, self._flush_interval_ms), self._tick)
         values = self.settings.configuration.broker
-        self.logs.tick(self.now_ms())
-        self.off_loop.tick()
-        self.replicas.tick()
+        now_ms, steady_ms, tell = self.now_ms(), int(self.steady_s() * 1000), self.bugs.tell
+        tell(self.logs.tick, now_ms)
+        tell(self.off_loop.tick)
+        tell(self.replicas.tick)
         if self.logs.directories and not self.logs.online:
             self.disks_lost()
         if self.membership is not None:
-            self.membership.refused_orders.tick(int(self.steady_s() * 1000))
-        self.connections.tick(int(self.steady_s() * 1000))
+            tell(self.membership.refused_orders.tick, steady_ms)
+        tell(self.connections.tick, steady_ms)
         self.log_limits.tick()
         if values.log_cleaner_enable:
-            self.compaction.tick(self.now_ms(), values.log_cleaner_backoff_ms)
+            tell(self.compaction.tick, now_ms, values.log_cleaner_backoff_ms)
 
     async def stop(self, why: str = "asked to") -> None:
         """Close everything; a client that does not read its replies is not waited for.

@@ -213,10 +213,10 @@ class LogDirectory:
             if (write := checkpoint.writing(self.logs, self.broken)) is not None:
                 self.run(write)
 
-    def retaining(self, now_ms: int) -> Iterator[None]:
-        """Retention of all logs, some at a time."""
+    def retaining(self, now_ms: int, heard: Callable[[UnifiedLog, Exception], object]) -> Iterator[None]:
+        """Retention of all logs, some at a time; `heard` is told of those that fail."""
         durably = partial(self.checkpoint, self.log_start_offsets)
-        return retain(list(self.logs.values()), durably, now_ms)
+        return retain(list(self.logs.values()), durably, now_ms, heard)
 
     def run(self, operation: Callable[[], object]) -> None:
         """Something that concerns the whole directory."""

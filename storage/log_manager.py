@@ -92,6 +92,7 @@ class LogManager:
         self.files = files
         self.directories = [LogDirectory(files, path, is_alone=len(paths) == 1) for path in paths]
         self.flusher = Flusher(submit, call, failed=failed)
+        self._failed = failed
         self._gap_search = GapSearch(files, submit, call)
         self._config_for = config_for
         self._submit = submit
@@ -476,22 +477,36 @@ class LogManager:
     def _each_log(self, action: Callable[[UnifiedLog], object]) -> None:
         for log in self:
             if log.offline is None:
-                with suppress(StorageError):
+                try:
                     action(log)
+                except Exception as error:
+                    self._heard(log, error)
+
+    def _heard(self, log: UnifiedLog, error: Exception) -> None:
+        """One log must not keep others from what is due."""
+        if not isinstance(error, StorageError):  # of those there is a line already
+            self._failed(f"what was due of {log.name}", error)
 
     def _begin_to_retain(self, now_ms: int) -> None:
         """Go through all logs, unless that is going on."""
         if self._retaining is None:
-            self._retaining = chain.from_iterable([one.retaining(now_ms) for one in self.online])
+            retaining = [one.retaining(now_ms, self._heard) for one in self.online]
+            self._retaining = chain.from_iterable(retaining)
             self._go_on_retaining()
 
     def _go_on_retaining(self) -> None:
         """With some logs; then others have their turn."""
-        if self._retaining is not None:
-            if next(self._retaining, self) is self:
-                self._retaining = None
-            else:
-                self._call(self._go_on_retaining)
+        if self._retaining is None:
+            return
+        try:
+            is_over = next(self._retaining, self) is self
+        except Exception as error:
+            self._failed("retention", error)
+            is_over = True
+        if is_over:
+            self._retaining = None
+        else:
+            self._call(self._go_on_retaining)
 
     def _checkpoint_later(self, which: Callable[[LogDirectory], OffsetCheckpoint]) -> None:
         """In a thread; nobody waits for it."""

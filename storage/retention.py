@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -58,14 +57,21 @@ def delete_old_segments(log: UnifiedLog, now_ms: int) -> int:
     return remove_expired_segments(log, log.log_start_offset)
 
 
-def retain(logs: Sequence[UnifiedLog], checkpoint: Callable[[], object], now_ms: int) -> Iterator[None]:
+def retain(
+    logs: Sequence[UnifiedLog],
+    checkpoint: Callable[[], object],
+    now_ms: int,
+    heard: Callable[[UnifiedLog, Exception], object] = lambda log, error: None,
+) -> Iterator[None]:
     """Both steps, some logs at a time. `checkpoint` makes log start offsets durable, or raises StorageError.
 
-    Logs that fail, or are deleted meanwhile, are passed over.
+    Logs that fail, or are deleted meanwhile, are passed over; `heard` is told.
     """
     for number, log in enumerate(logs, 1):
-        with suppress(StorageError):
+        try:
             expire(log, now_ms)
+        except Exception as error:
+            heard(log, error)
         if number % LOGS_AT_ONCE == 0:
             yield
     try:
@@ -74,8 +80,10 @@ def retain(logs: Sequence[UnifiedLog], checkpoint: Callable[[], object], now_ms:
         return
     durable = [(log, log.log_start_offset) for log in logs if len(log.segments) > 1]
     for number, (log, log_start_offset) in enumerate(durable, 1):
-        with suppress(StorageError):
+        try:
             remove_expired_segments(log, log_start_offset)
+        except Exception as error:
+            heard(log, error)
         if number % LOGS_AT_ONCE == 0:
             yield
 

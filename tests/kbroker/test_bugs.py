@@ -18,6 +18,7 @@ import pytest
 
 from kbroker.bugs import Bugs
 from kbroker.configuration.layers import Configuration
+from kbroker.connection_limits import Connections
 from kbroker.context import Parked
 from kbroker.coordinators.groups import Groups
 from kbroker.handlers.fetch import _Fetching
@@ -34,6 +35,7 @@ from kbroker.replica_manager import Durability
 from kbroker.waking import MOST_IN_A_TURN
 from storage.flusher import Flusher
 from storage.log import UnifiedLog
+from storage.log_manager import LogManager
 from tests.kbroker.harness import RawClient
 from tests.kbroker.hosting import Hosting
 from tests.kbroker.speaker import batch
@@ -333,6 +335,34 @@ def test_a_callback(hosting: Hosting, caplog: pytest.LogCaptureFixture, what: st
     hosting.do(lambda: broker.slices.take(work(), done.append))  # type: ignore[arg-type]
     hosting.do(lambda: broker.off_loop.run(work(), done.append))  # type: ignore[arg-type]
     until(lambda: len(done) == 2)
+    assert met_once(hosting, caplog)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("owner", "name"), [(LogManager, "look_at_threads"), (Connections, "tick"), (UnifiedLog, "checkpoint")]
+)
+def test_what_is_due_every_second(
+    hosting: Hosting,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    owner: type,
+    name: str,
+) -> None:
+    """Whatever else is due is done in the same second."""
+    hosting.broker.logs._last_ms.clear()
+    monkeypatch.setattr(hosting.broker.logs, "_started_ms", 0)
+    bug, done = Bug(monkeypatch, owner, name), list[int]()
+    tick = hosting.broker.log_limits.tick
+
+    def last_of_all() -> None:
+        tick()
+        done.append(bug.times)
+
+    monkeypatch.setattr(hosting.broker.log_limits, "tick", last_of_all)
+    until(lambda: bug.times)
+    hosting.do(lambda: None)
+    assert 1 in done
     assert met_once(hosting, caplog)
 
 

@@ -20,6 +20,7 @@ from storage.checkpoints import (
 )
 from storage.errors import DirectoryLocked, LogDirectoryFailed, StorageError
 from storage.files import Disk, File, Files
+from storage.log import UnifiedLog
 from storage.log_config import LogConfig
 from storage.log_manager import LogManager
 from storage.retention import LOGS_AT_ONCE
@@ -413,6 +414,30 @@ class TestTicking:
         assert sum(log.log_start_offset > 0 for log in logs) == count
         assert turns >= 5, "each cuts some, or removes files of some"
         assert all(len(log.segments) == 1 for log in logs)
+
+    def test_a_bug_in_one_log_keeps_retention_from_no_other_and_does_not_end_it(
+        self, disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        bugs: list[str] = []
+        manager = started(disk, config=replace(KEEP, retention_bytes=0))
+        manager._failed = lambda where, error: bugs.append(f"{where}: {error}")
+        logs = [manager.create(key, 0) for key in (A, B, C)]
+        for log in logs:
+            fill(log, 60)
+            log.flush()
+        roll = UnifiedLog.roll
+
+        def fail_once(log: UnifiedLog, now_ms: int) -> None:
+            if log is logs[0] and not bugs:
+                raise LookupError("a bug")
+            roll(log, now_ms)
+
+        monkeypatch.setattr(UnifiedLog, "roll", fail_once)
+        manager.tick(5 * MINUTE_MS)
+        assert [log.log_start_offset > 0 for log in logs] == [False, True, True]
+        assert bugs == ["what was due of a-0: a bug"]
+        manager.tick(10 * MINUTE_MS)
+        assert [log.log_start_offset > 0 for log in logs] == [True, True, True]
 
     def test_checkpoints_are_written_when_they_are_due(self, disk: SimulatedDisk) -> None:
         manager = started(disk)
