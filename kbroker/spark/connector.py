@@ -95,9 +95,10 @@ def fetch(spark: Spark, directory: Path, repositories: Repositories) -> None:
         said = ask_ivy(spark, fetched, repositories)
         jars = jars_in(fetched, spark)
         if jars is None:
+            missing = [pattern for pattern in patterns(spark) if not list(fetched.glob(pattern))]
             raise SparkMissing(
-                f"could not fetch {' and '.join(patterns(spark))}. Name a repository that has them, or put"
-                f" those that belong together into {directory} yourself (docs/spark.md). Ivy said:\n{said}"
+                f"could not fetch {' and '.join(missing)}. Name a repository that has the whole connector,"
+                f" or put its four jars into {directory} yourself (docs/spark.md). Ivy said:\n{said}"
             )
         if wrong := [jar.name for jar in jars if not is_right(jar, sums)]:
             raise SparkMissing(f"{' and '.join(wrong)} is not the file it should be: its SHA-256 differs")
