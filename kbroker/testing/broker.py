@@ -109,7 +109,7 @@ class Broker:
                 self._runner = self._run(Path(self._directory.name))
                 self._port = self._runner.port
                 self._release_port()
-                self._runner.ask("prepare")
+                self._runner.ask("prepare", self._start_timeout)
             except ClientError as error:
                 self.stop()
                 raise BrokerFailed(

@@ -44,9 +44,9 @@ class Inspector:
     def close(self) -> None:
         self._cluster.close()
 
-    def prepare(self) -> None:
+    def prepare(self, patience_s: float) -> None:
         """Have a coordinator of groups, so that the first consumer need not wait and complain."""
-        self._cluster.patiently(lambda: self._cluster.coordinator(NOBODY), pause_s=SHORT_PAUSE_S)
+        self._cluster.patiently(lambda: self._cluster.coordinator(NOBODY), patience_s, SHORT_PAUSE_S)
         committed_offsets(self._cluster, NOBODY)
 
     def clear(self) -> None:
