@@ -38,6 +38,7 @@ from storage.log import UnifiedLog
 from storage.log_manager import LogManager
 from tests.kbroker.harness import RawClient
 from tests.kbroker.hosting import Hosting
+from tests.kbroker.planting import Bug, Planted
 from tests.kbroker.speaker import batch
 from tests.kbroker.test_unreadable_coordinators import commit
 from wire.api import ApiKey
@@ -59,10 +60,6 @@ WAITING = 500
 SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "50"}
 
 
-class Planted(Exception):
-    """The bug."""
-
-
 @pytest.fixture
 def hosting(tmp_path: Path) -> Iterator[Hosting]:
     configuration = Configuration(SETTINGS)
@@ -70,24 +67,6 @@ def hosting(tmp_path: Path) -> Iterator[Hosting]:
         for topic in ("t", "u"):
             running.order(topic)
         yield running
-
-
-class Bug:
-    """Takes the place of a method, and fails the first time; `of` says for whom."""
-
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, of: Callable[..., bool] | None = None
-    ) -> None:
-        self.times = 0
-        method, bug = getattr(owner, name), self
-
-        def planted(self: Any, *arguments: Any, **options: Any) -> Any:
-            if not bug.times and (of is None or of(self, *arguments)):
-                bug.times += 1
-                raise Planted
-            return method(self, *arguments, **options)
-
-        monkeypatch.setattr(owner, name, planted)
 
 
 def produce_request(*topics: str, acks: int = -1, value: bytes = b"v") -> ProduceRequest:
