@@ -69,6 +69,10 @@ class Promises:
     aborted: set[bytes] = field(default_factory=set)
     offsets: list[tuple[float, int]] = field(default_factory=list)
     """Time, and the offset of the group that was committed with a transaction."""
+    late: list[tuple[float, bytes]] = field(default_factory=list)
+    """Values in a topic whose maker was killed before it had flushed anything of it."""
+    gone: list[tuple[float, float]] = field(default_factory=list)
+    """When deletion of a topic was asked for, and when it was acknowledged."""
 
 
 class Client:
@@ -133,6 +137,9 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path], P
         producer.find()
         producer.find("group", GROUP)
         producer.initialized()
+        if trace is traces[1]:
+            assert speaker.produce("late", batch(b"late")).error_code == 0
+            promises.late.append((time.time(), b"late"))
         client.produce(30)
         client.update(30)
         client.transactions(producer, 6)
@@ -141,6 +148,15 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path], P
         time.sleep(1.5)  # for the cleaner, retention and checkpoints to come
         client.update(15)
         client.produce(3)
+        if trace is traces[0]:
+            speaker.create("gone", **SMALL)
+            assert speaker.produce("gone").error_code == 0
+            speaker.create("late", **SMALL)
+        else:
+            asked = time.time()
+            assert speaker.delete_topic("gone") == 0
+            promises.gone.append((asked, time.time()))
+            time.sleep(0.5)  # until its files go
         speaker.socket.close()
         broker.stop(signal.SIGKILL if trace is traces[0] else signal.SIGTERM)
     return directory, traces, promises
@@ -248,6 +264,11 @@ def broken(speaker: Speaker, promises: Promises, time_s: float) -> Iterator[str]
         found = [number_of(record.value) for record in speaker.records("compact")]
         if max(found, default=-1) < latest:
             yield f"compact: the latest value is {max(found, default=-1)}, {latest} was acknowledged"
+    late = [value for at, value in promises.late if at <= time_s]
+    if late and [record.value for record in speaker.records("late")] != late:
+        yield "late: what was acknowledged is not there"
+    if any(at <= time_s for _, at in promises.gone) and not speaker.metadata("gone").error_code:
+        yield "gone: a deleted topic is back"
     committed = [value for at, value in promises.committed if at <= time_s]
     if committed or "exact" in topics:
         seen = read_committed(speaker, "exact")
