@@ -52,8 +52,8 @@ def producer(speaker: Speaker, topic: str) -> Producer:
 
 def test_resends_of_the_last_five_batches_get_their_first_offset(producer: Producer) -> None:
     """conformance 34, 35: and append nothing; what is older than these is out of order."""
-    sent = [producer.data(sequence) for sequence in range(6)]
     began = now_ms()
+    sent = [producer.data(sequence) for sequence in range(6)]
     offsets = [producer.speaker.produce(producer.topic, data).base_offset for data in sent]
     assert offsets == [0, 1, 2, 3, 4, 5]
     for offset, data in enumerate(sent[1:], 1):
