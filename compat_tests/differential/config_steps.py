@@ -105,7 +105,6 @@ BROKER_STEPS: tuple[tuple[str, tuple[Change, ...]], ...] = (
     ("1", (("background.threads", SET, " 8 "),)),
     ("", (("background.threads", SET, " 9 "),)),
     ("1", (("ssl.enabled.protocols", SET, " a , b "),)),
-    ("1", (("max.connections", SET, "0"),)),
     ("1", (("max.connections.per.ip", SET, "0"),)),
     ("", (("max.connections.per.ip", SET, "0"),)),
     ("1", (("num.io.threads", SET, "5"),)),
