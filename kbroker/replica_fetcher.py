@@ -129,6 +129,10 @@ class ReplicaFetchers:
             return
         if log.leader_epochs.latest < 0 and log.log_end_offset > log.high_watermark:
             self.logs.truncate({(partition.topic, partition.index): log.high_watermark}, self.now_ms())
+        if log.hole is not None and self.broker_id not in partition.in_sync_replicas:
+            # Nobody counts on what is behind it.
+            logger.warning("%s: getting again what is missing from offset %d on", partition, log.hole)
+            self.logs.truncate({(partition.topic, partition.index): log.hole}, self.now_ms())
         if fetcher is None:
             fetcher = self._fetchers[place] = Fetcher(self, partition.leader_id, self._peer(*place))
             self._spawn(fetcher.run())
@@ -419,10 +423,6 @@ class Fetcher:
             followed.partition.traffic.replication_bytes_in += len(data.records)
         followed.partition.leader_high_watermark = data.high_watermark
         log.high_watermark = max(log.high_watermark, data.high_watermark)
-        if log.hole is not None and data.high_watermark >= log.log_end_offset:
-            logger.warning("%s: getting what is missing from offset %d on", followed.partition, log.hole)
-            self._cut(followed, log.hole)
-            return
         if log.log_start_offset < data.log_start_offset <= log.high_watermark:
             log.raise_log_start_offset(data.log_start_offset)
         if log.high_watermark > committed_before:

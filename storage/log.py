@@ -121,7 +121,7 @@ class UnifiedLog:
         self.gaps: Sequence[tuple[str, int, int]] = ()
         """Between segments, where records are lost; see `gaps.py`."""
         self.hole: int | None = None
-        """From here on something is missing that recovery should have found: a follower can get it again."""
+        """From here on something is missing that recovery should have found. A follower can get it again."""
         self.set_aside = 0
         """How many files recovery has set aside, now or earlier; see `set_aside.py`."""
         self.is_closed = False
