@@ -389,3 +389,15 @@ def test_an_altered_key_acts_at_once_and_after_a_restart(name: str, seen: Seen) 
     expected = WATCHED[name][2]
     assert seen.before[name] != expected
     assert (seen.at_once[name], seen.after_restart[name]) == (expected, expected)
+
+
+def test_what_is_altered_holds_for_logs_that_are_opened(tmp_path: Path) -> None:
+    """A producer that was last heard of two days ago is still known, where that is less than is allowed."""
+    key, two_days_ago_ms = "producer.id.expiration.ms", now_ms() - 48 * HOUR_MS
+    with Running(tmp_path) as running:
+        assert running.speaker.alter(BROKER, "", (key, SET, str(7 * 24 * HOUR_MS))).error_code == 0
+        running.topic()
+        old = batch(producer_id=7, producer_epoch=0, base_sequence=0, timestamp_ms=two_days_ago_ms)
+        assert running.speaker.produce("plain", old).error_code == 0
+    with Running(tmp_path) as running:
+        assert 7 in running.log().producers.producers
