@@ -338,6 +338,7 @@ def test_a_follower_gets_again_what_its_files_have_lost(tmp_path: Path) -> None:
         segments = sorted((directory / "t-0").glob("*.log"))
         assert len(segments) > 2
         segments[1].unlink()
+        await until(lambda: cluster.isr() == {1})
         await cluster.start(2)
         await until(lambda: cluster.values(2) == [b"%d" % number for number in range(20)])
         await until(lambda: cluster.isr() == {1, 2})
