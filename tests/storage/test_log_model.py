@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from hypothesis.stateful import (
 )
 
 from storage.appending import Appended
+from storage.batch_scan import CorruptBatch, headers
 from storage.log_config import LogConfig
 from storage.reading import Isolation
 from storage.timestamps import MAX_TIMESTAMP, NOTHING
@@ -94,7 +96,9 @@ class LogMachine(RuleBasedStateMachine):
         aborted = []
         for data, header in self.entries:
             if header.is_control:
-                first_offset = begun.pop(header.producer_id)
+                first_offset = begun.pop(header.producer_id, None)
+                if first_offset is None:
+                    continue  # it was lost below the log start
                 if control_type(next(records(data, 0, header))) is ControlType.ABORT:
                     aborted.append((header.producer_id, first_offset, header.base_offset))
             elif header.is_transactional:
@@ -288,12 +292,22 @@ class LogMachine(RuleBasedStateMachine):
         lost = [entry for entry in self.stored if entry.header.base_offset not in there]
         assert all(entry.header.last_offset >= self.durable for entry in lost)
         assert self.log.hole is not None or not [
-            entry for entry in lost if entry.header.base_offset < self.log.log_end_offset
+            entry for entry in lost if entry.header.base_offset < max(there, default=-1)
         ], "what lies behind something that is lost is kept, but not without a word"
+        lost += self.lost_below_the_start()
         self.entries = [entry for entry in self.entries if entry not in lost]
         self.end = self.log.log_end_offset
         if not self.log.size:
             self.entries.clear()
+
+    def lost_below_the_start(self) -> list[Entry]:
+        """What was not durable there may go, and the log with it may forget that it began a transaction."""
+        on_disk = set()
+        for segment in self.log.segments:
+            with suppress(CorruptBatch):
+                on_disk.update(header.base_offset for _, header in headers(segment.file, 0, segment.size))
+        below = [entry for entry in self.entries if self.durable <= entry.header.last_offset < self.start]
+        return [entry for entry in below if entry.header.base_offset not in on_disk]
 
     def recover(self, disk: SimulatedDisk) -> None:
         self.log = reopened(
