@@ -502,7 +502,7 @@ class LogSegment:
         on they may come as a part of the file.
         """
         position = self.position_of(offset)
-        if position is None:
+        if position is None or position >= self.size:  # at its end: where a reader came to who read it all
             return None
         end_position, end_offset = end
         if position >= end_position:

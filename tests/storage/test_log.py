@@ -287,6 +287,16 @@ class TestAppendingAsFollower:
             assert [header.base_offset for header in headers_of(log)] == [5, 16, 27]
             assert (log.segments.base_offsets, log.log_end_offset) == ([0, 27], 28)
 
+    def test_a_reader_at_the_end_goes_on_behind_a_gap_in_the_next_segment(self, disk: SimulatedDisk) -> None:
+        """The position it read up to is remembered, and is now the end of a segment that has no more."""
+        log = new_log(disk, SMALL)
+        log.append_as_follower(self.copied(batch(b"x" * 1500), at=0, gap=0), 0)
+        assert log.read(0, 4000, Isolation.LOG_END).next_offset == 1
+        log.append_as_follower(self.copied(batch(b"y" * 1500), at=3, gap=0), 0)
+        assert log.segments.base_offsets == [0, 3]
+        found = log.read(1, 4000, Isolation.LOG_END)
+        assert [header.base_offset for _, header in batch_headers(found.records)] == [3]
+
     def test_an_epoch_of_ours_in_which_nothing_was_written_gives_way(self, disk: SimulatedDisk) -> None:
         """Conformance 90."""
         log = new_log(disk, LARGE)
