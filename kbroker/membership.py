@@ -59,6 +59,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_AGAIN_S = 0.002
 READ_AGAIN_S = 0.1
+LONGEST_READ_S = 2.0
+"""Of what may be answered without: a store whose connection is away answers when it is back."""
 LOOK_AFTER_REPLICAS_MS = 1000
 CREATE_TOPICS_VERSION = 7
 CONTROLLED_SHUTDOWN_VERSION = 3
@@ -382,9 +384,10 @@ class Membership:
         """Read how topics are configured, and call `then`; if it has to be known, however long it takes."""
         while has_to or self._store.state is SessionState.CONNECTED:
             try:
-                await self.controller.read_configs(topics)
+                async with asyncio.timeout(None if has_to else LONGEST_READ_S):
+                    await self.controller.read_configs(topics)
                 break
-            except StoreError as error:
+            except (StoreError, TimeoutError) as error:
                 logger.debug("How topics are configured cannot be read now: %r", error)
                 if not has_to:
                     break

@@ -7,11 +7,19 @@ The decision is the controller's function, on as much of the cluster's state as 
 
 from __future__ import annotations
 
+import asyncio
 from copy import copy
 from typing import Any
 
 from controller import events
-from controller.metadata_store import BadVersion, MetadataStore, NodeExists, found
+from controller.metadata_store import (
+    BadVersion,
+    ConnectionLost,
+    MetadataStore,
+    NodeExists,
+    SessionState,
+    found,
+)
 from controller.rules import Rules
 from controller.state import ClusterState, EntityConfig, EntityType, LiveBroker
 from controller.transitions import step
@@ -22,6 +30,7 @@ from wire.errors import ErrorCode, KafkaError
 
 BROKER = 4
 ATTEMPTS = 3
+LONGEST_READ_S = 2.0
 
 Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
 
@@ -56,7 +65,13 @@ async def alter(store: MetadataStore, rules: Rules, broker_id: int, question: ev
     for _ in range(ATTEMPTS):
         state = ClusterState(controller_id=broker_id, controller_epoch=0)
         state.brokers[broker_id] = LiveBroker(broker_id, 0, ())
-        [node] = await found([store.get(Config.path(entity))])
+        if store.state is not SessionState.CONNECTED:
+            raise ConnectionLost(Config.path(entity))  # what is asked now would be done when it is back
+        try:
+            async with asyncio.timeout(LONGEST_READ_S):
+                [node] = await found([store.get(Config.path(entity))])
+        except TimeoutError:
+            raise ConnectionLost(Config.path(entity)) from None
         if node is not None:
             state.configs[entity] = EntityConfig(Config.decode(node.data), node.stat.version)
         effects = step(state, question, rules)

@@ -281,7 +281,10 @@ class ReplicaManager:
         now_ms = self._now_ms()
         for partition in partitions:
             staged, partition.staged = partition.staged, []
-            self._append(partition, staged, now_ms)
+            try:
+                self._append(partition, staged, now_ms)
+            except Exception as error:  # the other partitions are staged no more
+                self._bugs.met(f"an append to {partition}", error)
 
     def append(
         self,
@@ -325,9 +328,9 @@ class ReplicaManager:
         self, partition: HostedPartition, staged: list[Staged], now_ms: int, terms: Terms
     ) -> tuple[int, Sequence[AppendOutcome]]:
         """How many bytes there are more, and what became of each batch."""
-        batches = [(batch, header) for batch, header, _ in staged]
         end_before = partition.log.log_end_offset
         try:
+            batches = [(batch, header) for batch, header, _ in staged]
             outcomes = partition.log.append_as_leader(
                 batches,
                 partition.leader_epoch,

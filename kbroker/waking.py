@@ -39,23 +39,31 @@ class Waker:
         before = self._news.get(partition)
         is_change = not visible_bytes or before == 0
         self._news[partition] = 0 if is_change else (before or 0) + visible_bytes
+        self._schedule()
+
+    def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._call_soon(self._tell_some)
 
     def _tell_some(self) -> None:
-        for _ in range(MOST_IN_A_TURN):
-            while not self._to_tell:
-                if not self._news:
-                    self._is_scheduled = False
-                    return
-                self._take_news()
-            partition, told, visible_bytes = self._to_tell.popleft()
-            if told in partition.fetches:
-                self._bugs.tell(told, visible_bytes)
-        self._call_soon(self._tell_some)
+        self._is_scheduled = False
+        try:
+            for _ in range(MOST_IN_A_TURN):
+                while not self._to_tell:
+                    if not self._news:
+                        return
+                    self._take_news()
+                partition, told, visible_bytes = self._to_tell.popleft()
+                if told in partition.fetches:
+                    self._bugs.tell(told, visible_bytes)
+        except Exception as error:
+            self._bugs.met("news for those who wait", error)
+        self._schedule()
 
     def _take_news(self) -> None:
         partition = next(iter(self._news))
-        visible_bytes = self._news.pop(partition)
-        self._to_tell.extend((partition, told, visible_bytes) for told in partition.fetches)
+        visible_bytes = self._news[partition]
+        to_tell = [(partition, told, visible_bytes) for told in partition.fetches]
+        self._to_tell.extend(to_tell)
+        del self._news[partition]

@@ -193,6 +193,8 @@ class UnifiedLog:
             return False
         invariant(offset <= self._high_watermark, "log_start_offset never passes the high watermark")
         self.log_start_offset = offset
+        if self.hole is not None and self.hole < offset:
+            self.hole = None
         self.leader_epochs.truncate_from_start(offset)
         self.producers.log_start_offset_incremented(offset)
         self._check_order()
@@ -205,7 +207,7 @@ class UnifiedLog:
         self.recovery_point = recovery_point
         self.first_durable_offset = min(self.first_durable_offset, self.segments[0].base_offset)
         self.first_dirty_offset = min(self.first_dirty_offset, log_end_offset)
-        if self.hole is not None and log_end_offset <= self.hole:
+        if self.hole is not None and not log_start_offset <= self.hole < log_end_offset:
             self.hole = None
         self.is_changed = True
         self.generation += 1

@@ -296,7 +296,7 @@ class _Opening:
         aborted = segment.transaction_index.from_offset(self.producers.map_end_offset)
         good = segment.size
         walk = in_any_order(checked_batches, segment.file, position, segment.size)
-        limit = min(limit, segment.largest_possible_offset + 1)
+        is_last, limit = limit == LARGEST_OFFSET, min(limit, segment.largest_possible_offset + 1)
         try:
             for found, header, batch in in_order(walk, end_offset, limit, partial(self._misplaced, segment)):
                 if found != position:
@@ -308,6 +308,8 @@ class _Opening:
                 if header.base_offset >= self.producers.map_end_offset:
                     self._take_over(aborted, header, batch)
                 position, end_offset = found + header.size, header.next_offset
+            if is_last and position < good:
+                good = position  # what is appended next has to be found behind the last batch
         except OtherFormat:
             raise
         except CorruptBatch as error:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
+from storage.batch_scan import CorruptBatch
 from storage.invariants import invariant
 from storage.misplaced_batches import headers_in_order
 from storage.producer_state import ProducerState
 from storage.segment import LogSegment
+from wire.errors import WireError
 
 
 class Segments:
@@ -100,5 +102,8 @@ class Segments:
                 if header.base_offset >= end_offset:
                     break
                 body = segment.file.read(begin, header.size) if header.is_control else b""
-                producers.replay(header, body)
+                try:
+                    producers.replay(header, body)
+                except WireError as error:
+                    raise CorruptBatch(segment.path, str(error), position=begin) from error
         producers.map_end_offset = end_offset

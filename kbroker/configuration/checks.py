@@ -99,13 +99,24 @@ def check_change(before: Configuration, after: Configuration) -> None:
             raise ConfigError(
                 f"{name}={new}: while a broker runs, it can be halved or doubled, and now it is {old}"
             )
-    _check_local_retention(after)
+    if _retentions(after) != _retentions(before):
+        _check_local_retention(after)
 
 
 def _given(configuration: Configuration, *keys: str) -> list[str]:
     """Which of these are set, for single listeners, too."""
     names = {name for _, layer in configuration.layers for name in layer if name.endswith(keys)}
     return sorted(name for name in names if without_listener(name) in keys)
+
+
+def _retentions(configuration: Configuration) -> tuple[int, int, int, int]:
+    topic = configuration.topic_defaults
+    return (
+        topic.retention_ms,
+        topic.retention_bytes,
+        topic.local_retention_ms,
+        topic.local_retention_bytes,
+    )
 
 
 def _check_local_retention(configuration: Configuration) -> None:

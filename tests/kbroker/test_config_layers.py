@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.config import ConfigError
 from kbroker.configuration.broker_keys import BrokerConfig
+from kbroker.configuration.checks import check_change
 from kbroker.configuration.group_keys import GroupConfig
 from kbroker.configuration.layers import Configuration, overriding, warnings, without_effect
 from kbroker.configuration.topic_keys import TopicConfig
@@ -238,6 +239,14 @@ def test_what_is_stored_and_contradicts_other_values_is_logged_and_not_used(
     ]
     repaired = layers.with_dynamic(broker={**stored, "max.connections.per.ip.overrides": "localhost:5"})
     assert repaired.without_contradictions().broker.max_connections_per_ip == 0
+
+
+def test_what_a_change_does_not_touch_is_not_judged_again() -> None:
+    """Kafka: DynamicLogConfig is asked only where one of its keys has changed."""
+    before = Configuration({"log.local.retention.bytes": "2000", "log.retention.bytes": "1000"})
+    check_change(before, before.with_dynamic(broker={"leader.replication.throttled.rate": "5"}))
+    with pytest.raises(ConfigError, match=r"log\.local\.retention\.bytes=2000"):
+        check_change(before, before.with_dynamic(broker={"log.retention.bytes": "1500"}))
 
 
 def test_a_group_has_its_broker_s_default_or_its_own() -> None:

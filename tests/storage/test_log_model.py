@@ -302,7 +302,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def lost_below_the_start(self) -> list[Entry]:
         """What was not durable there may go, and the log with it may forget that it began a transaction."""
-        on_disk = set()
+        on_disk = set[int]()
         for segment in self.log.segments:
             with suppress(CorruptBatch):
                 on_disk.update(header.base_offset for _, header in headers(segment.file, 0, segment.size))

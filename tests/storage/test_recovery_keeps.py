@@ -236,6 +236,61 @@ def test_a_deleted_segment_whose_name_is_back_without_its_data_goes_again(disk: 
     assert (log.set_aside, log.hole, log.segments[0].base_offset) == (0, None, bases[1])
 
 
+@pytest.mark.parametrize("mask", [0x01, 0x40], ids=["far behind", "before its place"])
+def test_what_is_appended_behind_a_last_batch_with_an_impossible_offset_can_be_read(
+    disk: SimulatedDisk, mask: int
+) -> None:
+    log = new_log(disk, LARGE)
+    fill(log, 20)
+    position, _ = list(batch_headers(disk.read(log.segments[0].path)))[-1]
+    at = position + 3 if mask == 0x01 else position + 7
+    disk.corrupt(log.segments[0].path, at, mask if mask == 0x01 else 0x10)
+    log = reopened(log)
+    assert (log.log_end_offset, log.set_aside) == (19, 1)
+    append(log, batch("again"))
+    for clean in (False, True):
+        if clean:
+            log.close()
+            log = reopened(log, clean=True)
+            append(log, batch("and again"))
+        assert offsets(log) == list(range(log.log_end_offset))
+
+
+def test_a_hole_below_the_log_start_is_none(disk: SimulatedDisk) -> None:
+    """A follower with one begins again there: it would throw everything away."""
+    log = filled(disk)
+    bases = list(log.segments.base_offsets)
+    disk.remove(log.segments[1].path)
+    log = reopened(log)
+    assert log.hole == bases[1]
+    log.high_watermark = log.log_end_offset
+    log.delete_records_before(bases[3])
+    assert log.hole is None
+
+
+def test_one_damaged_marker_keeps_no_other_log_from_starting(disk: SimulatedDisk) -> None:
+    """Producers are made from markers below the recovery point, whose checksum nobody computes."""
+    manager = started(disk)
+    other, log = manager.create(("other", 0), 0, TOPIC_ID), manager.create(KEY, 0, TOPIC_ID)
+    fill(other, 5)
+    append(log, batch("t", producer_id=7, epoch=0, sequence=0, transactional=True))
+    append(log, marker(7, commit=True))
+    fill(log, 10)
+    path = log.segments[0].path
+    _, (position, _), *_ = batch_headers(disk.read(path))
+    for one in (other, log):
+        one.flush()
+    manager.tick(600_000)
+    disk.kill()
+    disk.corrupt(path, position + 61, 0x40)
+    again = started(disk)
+    found = again.get(("other", 0))
+    assert found is not None
+    assert offsets(found) == list(range(5))
+    with pytest.raises(CorruptBatch):
+        again.get(KEY)
+
+
 class TestLogStartOffsets:
     """Kafka's checkpoint has the logs whose start is above the base offset of their first segment."""
 

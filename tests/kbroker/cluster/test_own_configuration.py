@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from controller import events
+from controller.embedded import EmbeddedTree
+from controller.metadata_store import ConnectionLost
 from controller.state import EntityType
 from controller.znodes import Config
+from kbroker import own_configuration
+from tests.controller.rules import SomeRules
+from tests.controller.simulated_store import SimulatedStore
 from tests.kbroker.cluster.in_process import Cluster, run, until
 from wire.api import alter_configs
 from wire.api.incremental_alter_configs import (
@@ -104,3 +110,22 @@ def test_a_controller_goes_on_from_what_another_broker_has_stored(tmp_path: Path
         assert await stored(cluster, 2) == {"compression.type": "lz4", "log.retention.ms": "200000"}
 
     run(test, tmp_path, brokers=2)
+
+
+def test_nothing_is_left_to_be_done_later_while_the_store_is_away() -> None:
+    """What is asked of a suspended store is done when it is back: long after the client has given up."""
+
+    async def test() -> None:
+        tree = EmbeddedTree(lambda: 0)
+        store = SimulatedStore(tree, lambda: 0.0)
+        request = IncrementalAlterConfigsRequest(resources=[resource("1", "lz4")], validate_only=False)
+        store.cut()
+        with pytest.raises(ConnectionLost):
+            await asyncio.wait_for(
+                own_configuration.alter(store, SomeRules(), 1, events.IncrementalAlterConfigs(request)), 5
+            )
+        store.restore()
+        await asyncio.sleep(0.01)
+        assert await store.exists(Config.path((EntityType.BROKER, "1"))) is None
+
+    asyncio.run(test())
