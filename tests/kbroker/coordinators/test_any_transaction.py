@@ -103,7 +103,8 @@ class AnyTransaction(RuleBasedStateMachine):
         if producer.version < 2:
             self.classic.add(producer.identity.producer_id)
         sent = producer.identity, is_commit, self.begun[producer.transactional_id]
-        producer.earlier.append(sent)
+        if not is_commit or self.driver.state(producer.transactional_id) == "Ongoing":
+            producer.earlier.append(sent)  # else it is refused, and the epoch stays
         producer.end(producer.identity, is_commit=is_commit)
 
     @rule(number=any_producer, names=any_partitions, is_commit=st.booleans())
