@@ -392,8 +392,8 @@ class Membership:
                 if not has_to:
                     break
                 await asyncio.sleep(READ_AGAIN_S)
-            except Exception:  # somebody waits all the same
-                logger.exception("a bug in the broker, met while reading how topics are configured")
+            except Exception as error:  # somebody waits all the same
+                self._broker.bugs.met("reading how topics are configured", error)
                 break
         then()
 
